@@ -136,13 +136,13 @@ def _explained(
     *parents, key = [str(part) for part in first["loc"]]
     place = ".".join((*parents, key))
     if first["type"] == "extra_forbidden":
-        known = list(_model_at(model, parents).model_fields)
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        keys = list(_model_at(model, parents).model_fields)
+        near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
         return error(
             f"{source}: unknown key {place!r}.",
             f"Did you mean {'.'.join((*parents, near[0]))!r}?"
             if near
-            else f"The keys here are: {', '.join(known)}.",
+            else f"The keys here are: {', '.join(keys)}.",
         )
     if first["type"] == "missing":
         return error(f"{source}: the key {place!r} is missing.", f"Add {place}: to it.")

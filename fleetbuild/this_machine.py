@@ -33,8 +33,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 def default_inventory(folder: Path | str = ".") -> str:
     """Return the inventory in this folder, else this machine as a list of one host."""
-    found = (Path(folder) / name for name in _BESIDE)
-    return next((str(path) for path in found if path.exists()), THIS_MACHINE)
+    candidates = (Path(folder) / name for name in _BESIDE)
+    return next((str(path) for path in candidates if path.exists()), THIS_MACHINE)
 
 
 def local_hosts(source: str) -> tuple[str, ...]:

@@ -100,11 +100,11 @@ def instance_types(plan: Plan) -> dict[str, set[str]]:
     """Return {instance type: the classes of the nodes that were seen to have it}."""
     hardware = hardware_of_hosts(plan)
     key = label_key(plan.label_domain, "class", plan.release)
-    found: dict[str, set[str]] = {}
+    types: dict[str, set[str]] = {}
     for name, node in plan.nodes.items():
         if node.instance_type:
-            found.setdefault(node.instance_type, set()).add(hardware.get(name, {}).get(key, ""))
-    return found
+            types.setdefault(node.instance_type, set()).add(hardware.get(name, {}).get(key, ""))
+    return types
 
 
 def _node_pool(

@@ -118,16 +118,16 @@ def ask(
         _NodeProbe(node, *script, timeout, read, way=way)
         for node, script in zip(nodes, scripts, strict=True)
     ]
-    found: dict[str, T | Unreachable] = {}
+    answers: dict[str, T | Unreachable] = {}
     for number, outcome in run_all(
         jobs, at_once=forks, timeout=timeout, late=lambda: _late(timeout)
     ):
         if isinstance(outcome, BaseException):
             raise outcome
         node = nodes[number]
-        found[node.name] = outcome
-        on_event(_event(node, outcome, len(found), len(nodes)))
-    return found
+        answers[node.name] = outcome
+        on_event(_event(node, outcome, len(answers), len(nodes)))
+    return answers
 
 
 def _script_for(
@@ -300,8 +300,8 @@ class _Pool(Generic[Outcome]):
             number, outcome = self._ended.get(timeout=patience)
         except queue.Empty:
             return None
-        known = self._running.pop(number, None)  # missing if it was late and already reported
-        return (number, outcome) if known else None
+        job = self._running.pop(number, None)  # missing if it was late and already reported
+        return (number, outcome) if job else None
 
     def drop_late(self) -> list[int]:
         """Give up jobs past their deadline; return their numbers."""

@@ -75,10 +75,10 @@ class IndexSettings:
     @property
     def key(self) -> str:
         """Return the indexes as text, without credentials."""
-        known = {**self.environment, **self.package_index}
+        headings = {**self.environment, **self.package_index}
         return "; ".join(
             f"{name}={hide(value, self.tokens)}"
-            for name, value in sorted(known.items())
+            for name, value in sorted(headings.items())
             if not name.endswith(("_USERNAME", "_PASSWORD"))
         )
 

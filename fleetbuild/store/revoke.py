@@ -44,8 +44,8 @@ def revoke(what: str, reason: str, state: StateDir) -> Revoked:
     store = Store(state.create().store)
     with hold_run_lock(state.root / "revoke.lock"):
         facts = probed_facts(state)
-        known = _known_wheels(store, facts)
-        named, entries = _normal(what, store, known), store.revocations.entries
+        wheels = _known_wheels(store, facts)
+        named, entries = _normal(what, store, wheels), store.revocations.entries
         before = next((entry for entry in entries if entry.what == named), None)
         entry = Revocation(
             what=named,
@@ -55,7 +55,7 @@ def revoke(what: str, reason: str, state: StateDir) -> Revoked:
             delivered=_delivered(store, named) or (before.delivered if before else None),
         )
         kept = tuple(entry for entry in entries if entry.what != named)
-        revocations = Revocations(entries=(*kept, entry)).with_keys(known.items())
+        revocations = Revocations(entries=(*kept, entry)).with_keys(wheels.items())
         write_revocations(store.root, revocations)
         _journal(state).note("revoked", revoked=entry.what, reason=entry.reason)
     return concerned(revocations.entries[-1], store, facts)
@@ -69,20 +69,21 @@ def take_back(what: str, state: StateDir) -> Revocation:
         name, given, version = what.partition("==")
         wanted = f"{canonicalize_name(name)}=={version}" if given else what.lower()
         short = not given and _SHA256.fullmatch(wanted)
-        found = [
+        matches = [
             entry
             for entry in entries
             if entry.what == wanted or (short and entry.what.startswith(wanted))
         ]
-        if len(found) != 1:
+        if len(matches) != 1:
+            how = "the start of several hashes that are" if matches else "not"
             raise UsageError(
-                f"{what} is {'the start of several hashes that are' if found else 'not'} revoked.",
+                f"{what} is {how} revoked.",
                 "List the revoked wheels: fleetbuild revoke --list",
             )
-        rest = tuple(entry for entry in entries if entry is not found[0])
+        rest = tuple(entry for entry in entries if entry is not matches[0])
         write_revocations(store.root, Revocations(entries=rest))
-        _journal(state).note("revocation taken back", revoked=found[0].what)
-    return found[0]
+        _journal(state).note("revocation taken back", revoked=matches[0].what)
+    return matches[0]
 
 
 def revoked_wheels(state: StateDir) -> tuple[Revoked, ...]:
@@ -111,8 +112,8 @@ def concerned(entry: Revocation, store: Store, facts: Mapping[str, Facts]) -> Re
 
 def _delivered(store: Store, sha256: str) -> str | None:
     """Return the hash of a stored wheel as its builder delivered it."""
-    found = (stored.provenance for stored in store.list() if stored.sha256 == sha256)
-    return next((each.delivered_sha256 for each in found), None)
+    records = (stored.provenance for stored in store.list() if stored.sha256 == sha256)
+    return next((each.delivered_sha256 for each in records), None)
 
 
 def _journal(state: StateDir) -> Journal:
@@ -155,8 +156,8 @@ def _normal(what: str, store: Store, known: Mapping[str, str]) -> str:
         return matching[0]
     if len(digits) == 64:
         return digits
-    said = "the start of several hashes" if matching else "neither in the store nor on a node"
-    raise UsageError(f"{what} is {said}.", "Give all 64 digits of the sha256.")
+    why = "the start of several hashes" if matching else "neither in the store nor on a node"
+    raise UsageError(f"{what} is {why}.", "Give all 64 digits of the sha256.")
 
 
 def _is_version(text: str) -> bool:

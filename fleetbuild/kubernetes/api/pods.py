@@ -44,8 +44,8 @@ def may_list_pods(client: Client) -> str:
 def releases_of_pods(client: Client, nodes: Sequence[str], root: str) -> dict[str, dict[str, str]]:
     """Return {Node: {release id: reason}} for releases below `root` that pods mount."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda node: _on_node(client, node, root), nodes)
-        return {node: uses for node, uses in zip(nodes, found, strict=True) if uses}
+        mounted = pool.map(lambda node: _on_node(client, node, root), nodes)
+        return {node: uses for node, uses in zip(nodes, mounted, strict=True) if uses}
 
 
 def _on_node(client: Client, node: str, root: str) -> dict[str, str]:

@@ -91,8 +91,8 @@ class _Rules:
 
     def _told(self) -> object:
         key = label_key(self.plan.label_domain, "class", self.plan.release)
-        known = [_feature("local.label", {key: _op("Exists")})]
-        return Note(self._rule("told by a feature file", ("classed",), known), _TOLD)
+        matches = [_feature("local.label", {key: _op("Exists")})]
+        return Note(self._rule("told by a feature file", ("classed",), matches), _TOLD)
 
     def _gpus(self) -> Iterator[object]:
         loaded = _feature("kernel.loadedmodule", {"nvidia": _op("Exists")})
@@ -100,9 +100,9 @@ class _Rules:
         for sm in self.sms:
             if devices := devices_of_sm(sm):
                 yield self._rule(f"SM {sm}", (_sm(sm),), [_device("In", devices)])
-        known = sorted(device for sm in self.sms for device in devices_of_sm(sm))
+        ids = sorted(device for sm in self.sms for device in devices_of_sm(sm))
         display = {"class": FlowStyle(_op("InRegexp", ["^03"]))}
-        other = _device("NotIn", known, **display)
+        other = _device("NotIn", ids, **display)
         yield Note(self._rule("another GPU", ("other-gpu",), [other]), _OTHER)
         for number, sm in enumerate(self.sms):
             yield Note(self._by_gfd(sm), _GFD) if number == 0 else self._by_gfd(sm)

@@ -40,11 +40,11 @@ def lacking(target: Target, wheels: Sequence[ReleaseFile], *, official: bool) ->
     Of other images than the official ones, only the libraries of every pod are known.
     """
     table, family = _table(), target.libc.family
-    there = {*table["everywhere"], *table["base"][family]}
+    present = {*table["everywhere"], *table["base"][family]}
     if official:
-        there.update(table["official"][family])
+        present.update(table["official"][family])
     needed = {name for wheel in wheels for name in wheel.needs}
-    return tuple(sorted(name for name in needed - there if not name.startswith(_OWN_PYTHON)))
+    return tuple(sorted(name for name in needed - present if not name.startswith(_OWN_PYTHON)))
 
 
 def image_name(repository: str, group: PlannedGroup, what: str = "") -> str:
@@ -87,11 +87,11 @@ The wheels are linked with libraries that they do not contain, so {image} must c
 
 def library_note(group: PlannedGroup, wheels: Sequence[ReleaseFile], own: str | None) -> str:
     """Return a comment about missing libraries in `own`, else in the official image, or ""."""
-    found = lacking(group.target, wheels, official=own is None)
-    if not found:
+    missing = lacking(group.target, wheels, official=own is None)
+    if not missing:
         return ""
     text = _WANTED if own else _LACKING
-    libraries = "\n".join(f"  {each}" for each in found)
+    libraries = "\n".join(f"  {each}" for each in missing)
     return "\n\n" + text.format(image=own or default_image(group.target), libraries=libraries)
 
 
@@ -100,17 +100,17 @@ def library_warnings(
 ) -> tuple[str, ...]:
     """Return a sentence for each group whose wheels need libraries that the image lacks."""
     return tuple(
-        _sentence(group, found, official)
+        _sentence(group, missing, official)
         for group in plan.groups
-        if (found := lacking(group.target, wheels.get(group.name, ()), official=official))
+        if (missing := lacking(group.target, wheels.get(group.name, ()), official=official))
     )
 
 
 def _sentence(group: PlannedGroup, libraries: Sequence[str], official: bool) -> str:
-    said = f"{group.name}: its wheels are linked with {', '.join(libraries)}, which"
+    linked = f"{group.name}: its wheels are linked with {', '.join(libraries)}, which"
     if not official:
-        return f"{said} the workload's image must contain."
+        return f"{linked} the workload's image must contain."
     return (
-        f"{said} {default_image(group.target)} lacks; name an image that has them with --image, or"
-        " set libraries: bundle in the recipe."
+        f"{linked} {default_image(group.target)} lacks; name an image that has them with --image,"
+        " or set libraries: bundle in the recipe."
     )

@@ -172,10 +172,10 @@ def _removal(id_: ObjectId) -> dict[str, Any]:
 def _target(id_: ObjectId) -> dict[str, str]:
     """Return how a patch finds its object; Kustomize reads names as regular expressions."""
     group, _, version = id_.api_version.rpartition("/")
-    found = {"group": group, "version": version, "kind": id_.kind}
-    found["name"] = id_.name.replace(".", "\\.")
-    found["namespace"] = id_.namespace.replace(".", "\\.")
-    return {key: value for key, value in found.items() if value}
+    target = {"group": group, "version": version, "kind": id_.kind}
+    target["name"] = id_.name.replace(".", "\\.")
+    target["namespace"] = id_.namespace.replace(".", "\\.")
+    return {key: value for key, value in target.items() if value}
 
 
 class Draft(PatchedObject):

@@ -163,10 +163,10 @@ def read_manifest(name: str, text: str) -> UserManifest:
         )
     objects: dict[ObjectId, dict[str, Any]] = {}
     for number, document in enumerate(documents, 1):
-        found = _id_of(file, number, document)
-        if found in objects:
-            raise UsageError(f"{file} contains {found} twice.", "Remove or rename one of them.")
-        objects[found] = document
+        id_ = _id_of(file, number, document)
+        if id_ in objects:
+            raise UsageError(f"{file} contains {id_} twice.", "Remove or rename one of them.")
+        objects[id_] = document
     return UserManifest(file, text, objects)
 
 
@@ -185,12 +185,12 @@ def _id_of(file: str, number: int, document: Any) -> ObjectId:
             " needs.",
             "Name them all. A metadata.generateName does not replace the name.",
         )
-    found = ObjectId(*words)
-    if any("{{" in word for word in found):
+    id_ = ObjectId(*words)
+    if any("{{" in word for word in id_):
         raise _unrendered(file)
-    if found.kind.endswith("List"):
-        raise UsageError(f"{file} contains a {found.kind}.", "Write its objects as documents.")
-    return found
+    if id_.kind.endswith("List"):
+        raise UsageError(f"{file} contains a {id_.kind}.", "Write its objects as documents.")
+    return id_
 
 
 def _unrendered(name: str) -> UsageError:
@@ -228,18 +228,18 @@ class PatchedObject:
 
     def entries(self, *path: str | int) -> dict[str, Any]:
         """Return the mapping at a path, or {}."""
-        found = self.get(*path)
-        if found is None or isinstance(found, dict):
-            return found or {}
+        value = self.get(*path)
+        if value is None or isinstance(value, dict):
+            return value or {}
         raise self._malformed(path, "mapping")
 
     def items(self, *path: str | int) -> list[dict[str, Any]]:
         """Return the list of mappings at a path, or []."""
-        found = self.get(*path)
-        if found is None:
+        value = self.get(*path)
+        if value is None:
             return []
-        if isinstance(found, list) and all(isinstance(each, dict) for each in found):
-            return found
+        if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+            return value
         raise self._malformed(path, "list of mappings")
 
     def _malformed(self, path: Sequence[str | int], what: str) -> UsageError:
@@ -265,8 +265,8 @@ class PatchedObject:
 
     def merge(self, path: Path, entries: Mapping[str, Any], why: str = "") -> None:
         """Add entries to a mapping; the caller has checked that none contradicts."""
-        known = self.entries(*path)
-        missing = {key: value for key, value in entries.items() if key not in known}
+        present = self.entries(*path)
+        missing = {key: value for key, value in entries.items() if key not in present}
         if missing and self.get(*path) is None:
             self.put(path, missing, why)
             return
@@ -276,13 +276,13 @@ class PatchedObject:
 
     def append(self, path: Path, item: Mapping[str, Any], key: str = "", why: str = "") -> None:
         """Add an item to a list; refuse a second item with the same key."""
-        known = self.items(*path)
-        if key and any(each.get(key) == item[key] for each in known):
+        present = self.items(*path)
+        if key and any(each.get(key) == item[key] for each in present):
             raise UsageError(
                 f"{self.title}: {_shown(path)} already has a {key} {item[key]}.",
                 "Name the workload as it was before fleetbuild changed it, or rename that entry.",
             )
-        self.put((*path, len(known)), dict(item), why)
+        self.put((*path, len(present)), dict(item), why)
 
 
 def value_at(document: Any, path: Sequence[str | int]) -> Any:

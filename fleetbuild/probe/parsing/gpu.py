@@ -186,8 +186,8 @@ def _sms(rows: list[dict[str, str]], devices: list[_Device], soc: _Soc | None) -
     of_devices = [device.sm for device in devices]
     if len(devices) != on_bus:  # one has no driver: only an SM common to all is certain
         of_devices = [of_devices[0] if len(set(of_devices)) == 1 else None] * on_bus
-    found = iter(of_devices)
-    by_place = [soc.sm if soc and mine else next(found) for mine in own]
+    sms = iter(of_devices)
+    by_place = [soc.sm if soc and mine else next(sms) for mine in own]
     return [row["sm"] or sm for row, sm in zip(rows, by_place, strict=True)]
 
 
@@ -206,8 +206,8 @@ def _devices(capture: Capture) -> list[_Device]:
 
     AMD's Instinct accelerators are of the class 1200; Intel has NPUs there.
     """
-    found = map(_display_controller, lines(capture, "lspci", 8 * MAX_GPUS, 1000))
-    return list(filter(None, found))[:MAX_GPUS]
+    controllers = map(_display_controller, lines(capture, "lspci", 8 * MAX_GPUS, 1000))
+    return list(filter(None, controllers))[:MAX_GPUS]
 
 
 def _display_controller(line: str) -> _Device | None:
@@ -225,14 +225,14 @@ def _display_controller(line: str) -> _Device | None:
 
 def _without_nvidia_smi(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
     """Return the GPUs of a node without nvidia-smi output; a Jetson's GPU works without it."""
-    said = short(" ".join(_smi_lines(capture)[:20]))
-    detail = f" nvidia-smi says: {said}" if said else ""
+    output = short(" ".join(_smi_lines(capture)[:20]))
+    detail = f" nvidia-smi says: {output}" if output else ""
     served = (Gpu(name=soc.board, sm=soc.sm),) if soc and soc.served else ()
     others = {str(device): f"{device.name} [{device.id}]".strip() for device in devices}
     if soc and not soc.served:
         others[f"of {soc.board}"] = soc.board
     if not served and not others:
-        return Gpus(warnings=(f"No GPU found.{detail}",) if said else ())
+        return Gpus(warnings=(f"No GPU found.{detail}",) if output else ())
     consequence = "so it is not used" if served else "so this is a CPU node"
     return Gpus(
         gpus=served + tuple(Gpu(name=name) for name in others.values()),
@@ -271,25 +271,25 @@ _INSTANCE = re.compile(r"MIG (?P<profile>[\w.+-]{1,30}) +Device +\d{1,3}: ", re.
 
 def split_gpus(capture: Capture) -> list[str]:
     """Return a warning for each GPU with MIG enabled. All its instances have the same SM."""
-    said = lines(capture, "mig", 1000, 400)
-    modes = filter(None, map(_MODE.fullmatch, said))
-    instances = _instances(said)
+    mig_lines = lines(capture, "mig", 1000, 400)
+    modes = filter(None, map(_MODE.fullmatch, mig_lines))
+    instances = _instances(mig_lines)
     return [
         _sentence(f"GPU {mode['index']} ({short(mode['name'], 100)})", instances[mode["index"]])
         for mode in modes
     ]
 
 
-def _instances(said: list[str]) -> defaultdict[str, Counter[str]]:
+def _instances(mig_lines: list[str]) -> defaultdict[str, Counter[str]]:
     """Return the number of instances per profile (such as 1g.10gb) by GPU index."""
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     index = ""
-    for line in said:
+    for line in mig_lines:
         if gpu := _GPU.match(line):
             index = gpu["index"]
         elif instance := _INSTANCE.match(line):
-            found[index][instance["profile"]] += 1
-    return found
+            counts[index][instance["profile"]] += 1
+    return counts
 
 
 def _sentence(gpu: str, profiles: Counter[str]) -> str:

@@ -47,13 +47,13 @@ _PREFIXED = (8, 5)  # since then a question in a server's own words begins with 
 
 def options(login: Login, deadline: Deadline | None = None) -> list[str]:
     """Return the ssh options for a login, in Ansible's order."""
-    said = [] if login.host_key_checking else ["StrictHostKeyChecking=no"]
-    said += [f"Port={login.port}"] if login.port else []
-    said += [f'IdentityFile="{Path(login.key_file).expanduser()}"'] if login.key_file else []
-    said += [] if login.password else _NO_PASSWORDS
-    said += [f'User="{login.user}"'] if login.user else []
-    said += [f"ConnectTimeout={math.ceil(deadline.left)}"] if deadline else []
-    return [*login.ssh_args, *_options(said), *login.ssh_common_args]
+    words = [] if login.host_key_checking else ["StrictHostKeyChecking=no"]
+    words += [f"Port={login.port}"] if login.port else []
+    words += [f'IdentityFile="{Path(login.key_file).expanduser()}"'] if login.key_file else []
+    words += [] if login.password else _NO_PASSWORDS
+    words += [f'User="{login.user}"'] if login.user else []
+    words += [f"ConnectTimeout={math.ceil(deadline.left)}"] if deadline else []
+    return [*login.ssh_args, *_options(words), *login.ssh_common_args]
 
 
 def _options(words: Sequence[str]) -> list[str]:
@@ -87,8 +87,12 @@ def ask_ssh(words: Sequence[str], timeout: float) -> tuple[Settings, str]:
     except OSError as error:
         raise NoAnswer(f"{words[0]} cannot be run: {error.strerror}", "install OpenSSH") from None
     if ended.returncode != 0:
-        said = ended.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise NoAnswer(f"ssh does not accept its options: {said[0]}", "correct the ssh arguments")
+        complaint = ended.stderr.decode(errors="replace").strip().splitlines() or [
+            "no reason given"
+        ]
+        raise NoAnswer(
+            f"ssh does not accept its options: {complaint[0]}", "correct the ssh arguments"
+        )
     settings: dict[str, tuple[str, ...]] = {}
     for line in ended.stdout.decode(errors="replace").splitlines():
         name, _, value = line.partition(" ")
@@ -105,8 +109,8 @@ def _version(ssh: str) -> tuple[int, int]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0, 0
-    found = re.match(rb"OpenSSH_[A-Za-z_]*(\d{1,3})\.(\d{1,3})", ended.stderr)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(rb"OpenSSH_[A-Za-z_]*(\d{1,3})\.(\d{1,3})", ended.stderr)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _asked_as(login: Login, settings: Settings) -> tuple[str, str]:
@@ -261,10 +265,10 @@ def _for_any_host(words: tuple[str, ...], deadline: Deadline) -> Settings | None
     if any("%" in word for word in words):
         return None
     try:
-        settings, said = ask_ssh(
+        settings, debug = ask_ssh(
             [words[0], "-v", "-G", *words[1:], "--", _ANY], min(10.0, deadline.left)
         )
-        files = _READ.findall(said)
+        files = _READ.findall(debug)
         if not files or any(_BY_HOST.search(Path(file).read_bytes()) for file in files):
             return None
     except (NoAnswer, OSError):

@@ -66,18 +66,18 @@ def is_address(destination: str, index: str | None = None) -> bool:
 def push_to_folder(plan: Plan, store: Store, folder: Path) -> Pushed:
     """Add each complete group to its index in this folder; files that are there stay."""
     new: list[str] = []
-    there: list[str] = []
+    present: list[str] = []
     groups: list[str] = []
     for group, files in release_index_files(plan, store).items():
-        known = {file.path.name: file for file in _published(folder / group)}
+        published = {file.path.name: file for file in _published(folder / group)}
         for file in files:
-            _refuse_change(known.get(file.path.name), file, folder / group)
-            (there if file.path.name in known else new).append(f"{group}/{file.path.name}")
-        kept = [known[name] for name in known.keys() - {file.path.name for file in files}]
+            _refuse_change(published.get(file.path.name), file, folder / group)
+            (present if file.path.name in published else new).append(f"{group}/{file.path.name}")
+        kept = [published[name] for name in published.keys() - {file.path.name for file in files}]
         write_index(folder / group, [*files, *kept], copy=True)
         groups.append(group)
     table = write_variants(plan, store, groups, folder, keep=True) if groups else None
-    return Pushed(tuple(new), tuple(there), table)
+    return Pushed(tuple(new), tuple(present), table)
 
 
 def push_to_server(
@@ -105,12 +105,12 @@ def push_to_server(
         )
     login = login_for(url)
     new: list[str] = []
-    there: list[str] = []
+    present: list[str] = []
     for wheel in wheels:
         arrived = upload(wheel, url, simple, login)
-        (new if arrived else there).append(wheel.path.name)
+        (new if arrived else present).append(wheel.path.name)
         on_file(wheel.path.name, arrived)
-    return Pushed(tuple(new), tuple(there), write_uploaded(plan, store, simple, table))
+    return Pushed(tuple(new), tuple(present), write_uploaded(plan, store, simple, table))
 
 
 def _built(plan: Plan, store: Store) -> Iterator[Upload]:
@@ -208,12 +208,12 @@ def login_for(url: str, environ: Mapping[str, str] = os.environ) -> dict[str, st
     """
     host = urlsplit(url).hostname or ""
     if any(environ.get(name) for name in _OWN_LOGIN):
-        found = {}
+        login = {}
     elif password := environ.get("TWINE_PASSWORD"):
         user = environ.get("TWINE_USERNAME") or _TOKEN
-        found = {"UV_PUBLISH_USERNAME": user, "UV_PUBLISH_PASSWORD": password}
+        login = {"UV_PUBLISH_USERNAME": user, "UV_PUBLISH_PASSWORD": password}
     elif _in_netrc(host, environ):
-        found = {}
+        login = {}
     else:
         return {"UV_PUBLISH_USERNAME": "", "UV_PUBLISH_PASSWORD": ""}
     if urlsplit(url).scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
@@ -222,7 +222,7 @@ def login_for(url: str, environ: Mapping[str, str] = os.environ) -> dict[str, st
             "Name an address that begins with https://, or open a tunnel to the server (ssh -L) "
             "and name http://localhost:PORT/.",
         )
-    return found
+    return login
 
 
 def _in_netrc(host: str, environ: Mapping[str, str]) -> bool:
@@ -277,9 +277,9 @@ def _refusal(wheel: Upload, host: str, status: int, output: str) -> InstallError
     name = wheel.path.name
     differs = _DIFFERS.search(output)
     if differs or _NO_HASH.search(output):
-        known = f"with the sha256 {differs[1]}" if differs else "without a sha256 to compare"
+        hash_there = f"with the sha256 {differs[1]}" if differs else "without a sha256 to compare"
         return InstallError(
-            f"{host} has a {name} already, {known}; this one has {wheel.sha256}. "
+            f"{host} has a {name} already, {hash_there}; this one has {wheel.sha256}. "
             "Installers that locked the other file would refuse this one.",
             _OTHER_FILE,
         )
