@@ -156,7 +156,7 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         run_playbook=access.playbooks.run,
         wheels=store,
         audit=partial(audit_findings, revoked=store.revocations),
-        revoked=partial(_revoked_groups, store),
+        revoked=lambda plan: store.revocations.in_plan(plan),  # the list is read when asked
         import_names_of=import_names,
         render_manifests=partial(_manifests, store),
         hook=access.run_hook,
@@ -165,11 +165,6 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         stop=access.stopping.set,
         sign=ReleaseSigner(signer) if signer else None,
     )
-
-
-def _revoked_groups(store: Store, plan: Plan) -> Mapping[str, str]:
-    """Return the groups of a plan that need something revoked; the list is read when asked."""
-    return store.revocations.in_plan(plan)
 
 
 @contextmanager
@@ -241,12 +236,11 @@ def checks_by_manifest(
         imports = knows.import_names or (import_names(stored[0].path) if stored else ())
         return Checks(imports=imports, snippets=knows.checks)
 
-    return partial(_of_all, of_wheel)
+    def of_release(manifest: Manifest) -> Checks:
+        checks = [of_wheel(wheel) for wheel in manifest.wheels]
+        return Checks(
+            imports=tuple(name for wheel in checks for name in wheel.imports),
+            snippets=tuple(snippet for wheel in checks for snippet in wheel.snippets),
+        )
 
-
-def _of_all(of_wheel: Callable[[ManifestWheel], Checks], manifest: Manifest) -> Checks:
-    each = [of_wheel(wheel) for wheel in manifest.wheels]
-    return Checks(
-        imports=tuple(name for checks in each for name in checks.imports),
-        snippets=tuple(snippet for checks in each for snippet in checks.snippets),
-    )
+    return of_release

@@ -124,6 +124,13 @@ BecomePasswordFile = Annotated[
         help="A file with the become password, or a program that prints it, as in Ansible.",
     ),
 ]
+Detailed = Annotated[
+    bool,
+    typer.Option(
+        "--detailed-exitcode",
+        help="Exit with 10 if there is something to do and nothing worse to report.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before nodes are changed.")]
 VaultFiles = Annotated[
     list[str] | None,

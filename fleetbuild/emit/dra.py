@@ -12,7 +12,7 @@ from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.kubernetes.labels.classes import classes
 from fleetbuild.kubernetes.labels.devices import CAPABILITY, DRIVER
 from fleetbuild.kubernetes.labels.node_labels import check_domain
-from fleetbuild.kubernetes.manifests.names import dns_label
+from fleetbuild.kubernetes.manifests.names import dns_label, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import dump
 from fleetbuild.models import Plan
 
@@ -79,12 +79,7 @@ def _device_class(plan: Plan, sms: tuple[str, ...]) -> dict[str, object]:
     resource = resource_name(plan.label_domain, sms)
     one_of = fits[0] if len(fits) == 1 else f"({' || '.join(fits)})"
     return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {
-            "name": _name(plan, sms),
-            "labels": {"app.kubernetes.io/managed-by": "fleetbuild"},
-        },
+        **object_head("resource.k8s.io/v1", "DeviceClass", name=_name(plan, sms)),
         "spec": {
             "selectors": [
                 {

@@ -20,7 +20,7 @@ from fleetbuild.kubernetes.labels.node_labels import (
     label_key,
     labels_of_class,
 )
-from fleetbuild.kubernetes.manifests.names import label_value
+from fleetbuild.kubernetes.manifests.names import label_value, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import Plan
 from fleetbuild.text import fold
@@ -120,12 +120,7 @@ def _node_pool(
     elif why:
         requirements[-1] = Note(requirements[-1], why)
     return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {
-            "name": flavor_name(plan, each),
-            "labels": {"app.kubernetes.io/managed-by": "fleetbuild"},
-        },
+        **object_head("karpenter.sh/v1", "NodePool", name=flavor_name(plan, each)),
         "spec": {
             "template": {
                 "metadata": {"labels": _labels(plan, each)},

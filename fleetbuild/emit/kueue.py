@@ -6,7 +6,7 @@ from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.classes import HardwareClass, classes
 from fleetbuild.kubernetes.labels.features import GPU, GPU_TOLERATION
 from fleetbuild.kubernetes.labels.node_labels import check_domain, labels_of_class
-from fleetbuild.kubernetes.manifests.names import dns_label
+from fleetbuild.kubernetes.manifests.names import dns_label, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import dump
 from fleetbuild.models import Plan
 
@@ -63,11 +63,6 @@ def _flavor(plan: Plan, each: HardwareClass) -> dict[str, object]:
     if each.sms:
         spec["tolerations"] = [GPU_TOLERATION]
     return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ResourceFlavor",
-        "metadata": {
-            "name": flavor_name(plan, each),
-            "labels": {"app.kubernetes.io/managed-by": "fleetbuild"},
-        },
+        **object_head("kueue.x-k8s.io/v1beta2", "ResourceFlavor", name=flavor_name(plan, each)),
         "spec": spec,
     }

@@ -25,9 +25,6 @@ OptionalInventoryArgument = Annotated[
         " machine.",
     ),
 ]
-Detailed = Annotated[
-    bool, typer.Option("--detailed-exitcode", help="Exit with 10 if there is something to do.")
-]
 
 
 FromCluster = Annotated[
@@ -47,7 +44,7 @@ def plan(
     packages: options.PackageOptions,
     captures: options.Captures = None,
     out: Out = None,
-    detailed_exitcode: Detailed = False,
+    detailed_exitcode: options.Detailed = False,
     nodes: options.NodeOptions,
     output: options.OutputOptions,
 ) -> None:

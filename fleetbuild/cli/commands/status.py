@@ -11,20 +11,13 @@ from fleetbuild.cli import options
 Offline = Annotated[
     bool, typer.Option("--offline", help="Use the facts of the last probe, and show their age.")
 ]
-Detailed = Annotated[
-    bool,
-    typer.Option(
-        "--detailed-exitcode",
-        help="Exit with 10 if a node drifted and nothing worse is to report.",
-    ),
-]
 
 
 def status(
     *,
     inventory: options.InventoryArgument,
     offline: Offline = False,
-    detailed_exitcode: Detailed = False,
+    detailed_exitcode: options.Detailed = False,
     nodes: options.NodeOptions,
     cluster: options.ClusterOptions,
     output: options.OutputOptions,

@@ -14,7 +14,7 @@ from fleetbuild.hardware.gpus import devices_of_sm, sm_order
 from fleetbuild.kubernetes.labels.classes import HardwareClass, classes
 from fleetbuild.kubernetes.labels.features import gfd_labels, rung_flags
 from fleetbuild.kubernetes.labels.node_labels import check_domain, label_key
-from fleetbuild.kubernetes.manifests.names import dns_label, label_value
+from fleetbuild.kubernetes.manifests.names import dns_label, label_value, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import FlowStyle, Note, dump
 from fleetbuild.models import Plan
 
@@ -59,9 +59,7 @@ def node_feature_rule(plan: Plan) -> str:
     if plan.release != "default":
         name += "-" + dns_label(plan.release, 40)
     document = {
-        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
-        "kind": "NodeFeatureRule",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "fleetbuild"}},
+        **object_head("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule", name=name),
         "spec": {"rules": list(_Rules(plan, ours).all()) if ours else []},
     }
     return dump(document, _HEADER + (_GPU_HEADER if any(class_.sms for class_ in ours) else ""))
