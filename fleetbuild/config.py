@@ -50,7 +50,7 @@ def find_config(inventory: str) -> Path | None:
     folders = [folder]
     if is_there(source) and source.is_dir() and inventory not in (".", "./"):
         folders.append(folder.absolute().parent)
-    return next((path for each in folders if (path := each / FILE_NAME).is_file()), None)
+    return next((path for folder in folders if (path := folder / FILE_NAME).is_file()), None)
 
 
 def base_folder(config: Config, inventory: Inventory) -> Path:
@@ -136,13 +136,13 @@ def _explained(
     *parents, key = [str(part) for part in first["loc"]]
     place = ".".join((*parents, key))
     if first["type"] == "extra_forbidden":
-        known = list(_model_at(model, parents).model_fields)
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        keys = list(_model_at(model, parents).model_fields)
+        near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
         return error(
             f"{source}: unknown key {place!r}.",
             f"Did you mean {'.'.join((*parents, near[0]))!r}?"
             if near
-            else f"The keys here are: {', '.join(known)}.",
+            else f"The keys here are: {', '.join(keys)}.",
         )
     if first["type"] == "missing":
         return error(f"{source}: the key {place!r} is missing.", f"Add {place}: to it.")
@@ -161,9 +161,9 @@ def _model_at(model: type[BaseModel], parents: list[str]) -> type[BaseModel]:
     for parent in parents:
         field = model.model_fields.get(parent)
         kind = field.annotation if field else None
-        for each in (kind, *get_args(kind)):  # a section, or one that may be missing
-            if isinstance(each, type) and issubclass(each, BaseModel):
-                model = each
+        for part in (kind, *get_args(kind)):  # a section, or one that may be missing
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                model = part
     return model
 
 

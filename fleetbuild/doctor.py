@@ -125,9 +125,9 @@ def _check_index() -> Finding:
     problem = try_index(index_settings(), _INDEX_TIMEOUT)
     if not problem:
         return Finding("package index", "ok", "answers")
-    said = without_login(problem).splitlines()[0]
+    output = without_login(problem).splitlines()[0]
     return Finding(
-        "package index", "warn", f"does not answer: {said}",
+        "package index", "warn", f"does not answer: {output}",
         "set UV_INDEX_URL to an index that answers; without one, plan groups the nodes but cannot "
         "lock dependencies. An index named in fleetbuild.yml is only tried by plan",
     )  # fmt: skip

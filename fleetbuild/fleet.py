@@ -101,14 +101,14 @@ class Fleet:
             )
         refuse_foreign_home()
         self.on_event = on_event
-        self._given = inventory
+        self._nodes = inventory
         self._limit = limit
         self._config = config
         self._state = StateDir(Path(state_dir).absolute()).checked()
         self._secrets = secrets or Secrets()
         self._timeout, self._forks = timeout, forks
         self._cluster = cluster
-        self._from_cluster = False
+        self._cluster_facts: dict[str, Facts] | None = None  # of a fleet that SSH does not reach
         self._last: Plan | None = None
 
     @classmethod
@@ -120,25 +120,32 @@ class Fleet:
         state_dir: Path | str = ".fleetbuild",
         on_event: OnEvent = ignore,
     ) -> Fleet:
-        """Return a fleet of a cluster's Nodes, to plan for and to emit builds and manifests.
+        """Read a cluster's Nodes, to plan for them and to emit builds and manifests.
 
         The facts come from the cluster's data about its Nodes; Python and C library come from
         `build.image`. Without `config`, fleetbuild.yml in the current directory is read.
         """
-        fleet = cls(config=config, state_dir=state_dir, cluster=cluster, on_event=on_event)
-        fleet._from_cluster = True
+        config = _configuration(config, ".")
+        image = builder_image(config.build, config.python)
+        with (cluster or Cluster()).connect() as client:
+            inventory, facts = read_fleet(client, image)
+        names = {"node_name": "{{ inventory_hostname }}"}  # the Nodes' own names
+        kubernetes = config.kubernetes.model_copy(update=names)
+        config = config.model_copy(update={"kubernetes": kubernetes})
+        fleet = cls(
+            inventory, config=config, state_dir=state_dir, cluster=cluster, on_event=on_event
+        )
+        fleet._cluster_facts = facts
         return fleet
 
     @cached_property
     def inventory(self) -> Inventory:
         """The nodes, as Ansible or the cluster lists them. Read once."""
-        if self._from_cluster:
-            return self._read_cluster[0]
-        if isinstance(self._given, Inventory):
-            return self._given
+        if isinstance(self._nodes, Inventory):
+            return self._nodes
         refuse_common_folder(self._source, folder_of(self._source))
-        if self._given is not None:
-            return read_inventory(self._given, limit=self._limit, secrets=self._secrets)
+        if self._nodes is not None:
+            return read_inventory(self._nodes, limit=self._limit, secrets=self._secrets)
         plan = self._plan()
         plan.require_ssh()
         limit = self._limit if self._limit is not None else plan.limit
@@ -152,8 +159,8 @@ class Fleet:
         On this machine alone, releases go to the user's data folder if /opt/fleetbuild cannot be
         written.
         """
-        config = self._configuration(self._source)
-        if self._from_cluster or not is_this_machine(self._source):
+        config = _configuration(self._config, self._source)
+        if not is_this_machine(self._source):
             return config
         may_become = self._secrets.become_pass is not None
         return with_users_folder(config, self.inventory, may_become=may_become)
@@ -183,8 +190,8 @@ class Fleet:
         """
         if captures is not None:
             return stored_facts(Path(captures), self.inventory.nodes)
-        if self._from_cluster:
-            return self._read_cluster[1]
+        if self._cluster_facts is not None:
+            return self._cluster_facts
         return self._access(self.config.install.path).probe(
             self.inventory.nodes, self.on_event, save=Path(save) if save is not None else None
         )
@@ -205,23 +212,19 @@ class Fleet:
         else the nodes are probed.
         """
         source: FactsSource = "captures" if captures is not None else "probe"
-        config = self.config
-        if self._from_cluster:  # the Nodes have their names from the cluster
+        if self._cluster_facts is not None:
             source = "cluster"
-            kubernetes = config.kubernetes.model_copy(
-                update={"node_name": "{{ inventory_hostname }}"}
-            )
-            config = config.model_copy(update={"kubernetes": kubernetes})
-        known = self.probe(captures=captures) if facts is None else facts
+        config = self.config
+        facts = self.probe(captures=captures) if facts is None else facts
         builders = named_builders(self.inventory, config, self._secrets)
         image = config.build.container
         if image and source != "cluster" and config.build.policy != "published":
             asking = source == "probe"
             look = self._access(config.install.path).look_into_image if asking else None
-            known = with_containers(self.inventory, known, image, builders, look)
+            facts = with_containers(self.inventory, facts, image, builders, look)
         return plan_fleet(
             self.inventory,
-            known,
+            facts,
             config,
             packages,
             state_dir=self._state.create().root,
@@ -249,8 +252,8 @@ class Fleet:
         try:
             return self.last_plan()
         except PlanFileError as error:
-            what = f"{error.message} Paths and names come from fleetbuild.yml instead."
-            self._warn(what, error.fix or "")
+            instead = "Paths and names come from fleetbuild.yml instead, and checks from recipes."
+            self._warn(f"{error.message} {instead}", error.fix or "")
             return None
 
     def _set_aside_damaged_result(self) -> None:
@@ -287,15 +290,16 @@ class Fleet:
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
-            given = (plan, self.inventory, self._state, tools, journal, self.on_event)
-            return carry_out(Run(*given, rollback_on_failure=rollback_on_failure), stages)
+            run = Run(plan, self.inventory, self._state, tools, journal, self.on_event,
+                      rollback_on_failure)  # fmt: skip
+            return carry_out(run, stages)
 
     def verify(self, *, repair: bool = False) -> Result:
         """Run the checks of each node's current release again.
 
         `repair` installs releases that are damaged or lost again, from the last plan.
         """
-        plan = self.last_plan()
+        plan = self._readable_plan()
         config = self._installed(plan)
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
@@ -334,7 +338,7 @@ class Fleet:
             ages = dict.fromkeys(names, now())
         left = self._state.left_there(config.release)
         revoked = Store(self._state.store).revocations
-        found = compare_releases(
+        statuses = compare_releases(
             names,
             facts,
             release=config.release,
@@ -344,10 +348,10 @@ class Fleet:
             inventory=same_fleet(inventory.source, self._state.root),
         )
         if self._cluster is None and config.kubernetes.labels != "api":
-            return found
+            return statuses
         targets = label_targets(inventory, config, plan)
         limited = inventory.limit is not None
-        return compare_labels(found, facts, targets, self._cluster or Cluster(), limited=limited)
+        return compare_labels(statuses, facts, targets, self._cluster or Cluster(), limited=limited)
 
     def explain(
         self, name: str, *, plan: Plan | None = None, captures: Path | str | None = None
@@ -375,13 +379,13 @@ class Fleet:
         "flox", locked dependencies are fetched, and the wheels are copied beside the files.
         """
         if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
-            emitted = login(self._configuration("."), delivery or Delivery())
+            emitted = login(_configuration(self._config, "."), delivery or Delivery())
             return emitted.written(out)
         plan = plan or self._plan()
         store = Store(self._state.store)
         copies = emit_kind(kind).has_wheels
         if copies:  # which fetches
-            config = self._configuration(self._named or plan.inventory)
+            config = _configuration(self._config, self._named or plan.inventory)
             store = open_store(plan, self._state, config)
         emission = Emission(
             plan=plan,
@@ -420,12 +424,6 @@ class Fleet:
         """Check this machine for everything that a run needs."""
         return examine(self._state.root)
 
-    @cached_property
-    def _read_cluster(self) -> tuple[Inventory, dict[str, Facts]]:
-        image = builder_image(self.config.build, self.config.python)
-        with (self._cluster or Cluster()).connect() as client:
-            return read_fleet(client, image)
-
     @property
     def _source(self) -> str:
         """Return the inventory's path, without reading it."""
@@ -434,21 +432,9 @@ class Fleet:
     @property
     def _named(self) -> str | None:
         """Return the path of the inventory argument, if there was one."""
-        if self._from_cluster:
-            return "."
-        if isinstance(self._given, Inventory):
-            return self._given.source
-        return str(self._given) if self._given is not None else None
-
-    def _configuration(self, source: str) -> Config:
-        """Return the `config` argument, else fleetbuild.yml beside this inventory."""
-        if isinstance(self._config, Config):
-            return self._config
-        refuse_common_folder(source, folder_of(source))
-        found = self._config or find_config(source)
-        if found and self._config is None:
-            refuse_common_folder(source, Path(found).parent)
-        return load_config(found) if found else Config()
+        if isinstance(self._nodes, Inventory):
+            return self._nodes.source
+        return str(self._nodes) if self._nodes is not None else None
 
     def _plan(self) -> Plan:
         """Return the last plan, which must exist."""
@@ -463,7 +449,7 @@ class Fleet:
 
     def _access(self, install_path: str, planned: float | None = None) -> FleetAccess:
         """Return the way to the nodes. `planned` is the deadline that a plan was made with."""
-        if self._from_cluster:
+        if self._cluster_facts is not None:
             raise BlockedError(
                 "This fleet was read from a cluster; this call needs SSH access to the nodes.",
                 "Name an inventory of the same nodes: Fleet('inventory.yml').",
@@ -476,3 +462,14 @@ class Fleet:
     def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:
         access = self._access(config.install.path)
         return run_on_fleet(task, access, config, plan, self._cluster, on_event=self.on_event)
+
+
+def _configuration(config: Config | Path | str | None, source: str) -> Config:
+    """Return this configuration, else fleetbuild.yml beside this inventory."""
+    if isinstance(config, Config):
+        return config
+    refuse_common_folder(source, folder_of(source))
+    file = config or find_config(source)
+    if file and config is None:
+        refuse_common_folder(source, Path(file).parent)
+    return load_config(file) if file else Config()

@@ -45,7 +45,7 @@ def run_program(
             raise
     if out is None:
         return subprocess.CompletedProcess(command, 1, "", _too_much(command))
-    texts = (bytes(each).decode("utf-8", "replace") for each in (out, errors))
+    texts = (bytes(stream).decode("utf-8", "replace") for stream in (out, errors))
     return subprocess.CompletedProcess(command, code, *texts)
 
 

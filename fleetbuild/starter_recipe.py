@@ -145,7 +145,7 @@ def _requirements(survey: SourceSurvey) -> Iterator[str]:
         yield "requires: []"
     else:
         yield "requires:" + ("" if survey.requires else " []")
-        yield from (f"  - '{_quoted(each)}'" for each in survey.requires)
+        yield from (f"  - '{_quoted(requirement)}'" for requirement in survey.requires)
     declared = ", ".join(survey.metadata.build_requirements)
     yield f"# Its build declares: {_comment(declared or 'nothing')}. Add missing ones:"
     yield "# build_requirements: [ninja]"
@@ -170,5 +170,5 @@ def _quoted(text: str) -> str:
 
 def _comment(text: str) -> str:
     """Return a text of the source as part of a comment: one line of printable characters."""
-    shown = "".join(each if each.isprintable() else "?" for each in text)
+    shown = "".join(character if character.isprintable() else "?" for character in text)
     return shown if len(shown) <= 300 else shown[:300] + " …"

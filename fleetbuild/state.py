@@ -107,16 +107,16 @@ class StateDir:
     def api_labelled(self) -> dict[str, str]:
         """Return the releases that were labelled through the API, with the kubeconfig context."""
         try:
-            known = json.loads(self._api_labels_file.read_text(encoding="utf-8"))
+            document = json.loads(self._api_labels_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
-        return known if isinstance(known, dict) else {}
+        return document if isinstance(document, dict) else {}
 
     def note_api_labels(self, release: str, context: str | None) -> None:
         """Save where a release was labelled through the API; None if its labels were removed."""
-        known = {name: each for name, each in self.api_labelled().items() if name != release}
-        known |= {release: context} if context else {}
-        write_atomically(self._api_labels_file, one_line(known) + "\n")
+        contexts = {name: each for name, each in self.api_labelled().items() if name != release}
+        contexts |= {release: context} if context else {}
+        write_atomically(self._api_labels_file, one_line(contexts) + "\n")
 
     @property
     def _api_labels_file(self) -> Path:
@@ -125,15 +125,17 @@ class StateDir:
     def checked(self) -> StateDir:
         """Refuse a directory in which another user could have put a plan, a wheel or a link."""
         try:
-            found = self.root.lstat()
+            status = self.root.lstat()
         except OSError:  # missing, or create() says why
             return self
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             problem, fix = "is a link", f"Name what it leads to: --state-dir {self.root.resolve()}."
-        elif found.st_uid != os.geteuid():
-            problem = f"belongs to {user_name(found.st_uid)}, and this is {user_name(os.geteuid())}"
+        elif status.st_uid != os.geteuid():
+            problem = (
+                f"belongs to {user_name(status.st_uid)}, and this is {user_name(os.geteuid())}"
+            )
             fix = "Run as that user, or name another with --state-dir."
-        elif found.st_mode & _WRITABLE_FOR_OTHERS:
+        elif status.st_mode & _WRITABLE_FOR_OTHERS:
             problem = "can be written by other users"
             fix = f"See that nothing in it is theirs, then: chmod go-w {self.root}"
         else:
@@ -195,8 +197,8 @@ class StateDir:
         """Update the last result, which `status` reads, with the nodes that a rollback changed."""
         last = self._readable_result()
         result = last.result if last else Result(plan_digest="")
-        known = {node.node: node for node in result.nodes}
-        amended = result.model_copy(update={"nodes": tuple({**known, **nodes}.values())})
+        by_node = {node.node: node for node in result.nodes}
+        amended = result.model_copy(update={"nodes": tuple({**by_node, **nodes}.values())})
         left = dict(last.left) if last else {}
         if release:
             left[release] = {**left.get(release, {}), **nodes}

@@ -18,12 +18,12 @@ def refuse_foreign_home(environ: Mapping[str, str] = os.environ) -> None:
     """Raise UsageError if others can write in HOME, where uv, git and Ansible look for settings."""
     home = Path(environ.get("HOME") or Path.home())
     try:
-        found = home.stat()
+        status = home.stat()
     except OSError:  # so it has no settings
         return
-    if found.st_uid not in {os.geteuid(), 0}:
-        problem = f"belongs to {user_name(found.st_uid)}"
-    elif found.st_mode & stat.S_IWOTH:
+    if status.st_uid not in {os.geteuid(), 0}:
+        problem = f"belongs to {user_name(status.st_uid)}"
+    elif status.st_mode & stat.S_IWOTH:
         problem = "any user can write to"
     else:
         return

@@ -66,12 +66,12 @@ def fold(names: Iterable[str], limit: int | None = 300) -> str:
 
     Names beyond the limit are counted: "n[1-9] and 3 more".
     """
-    known = sorted(set(names), key=natural_order)
-    whole = _folded(known)
+    unique = sorted(set(names), key=natural_order)
+    whole = _folded(unique)
     if limit is None or len(whole) <= limit:
         return whole
-    shown = max(1, bisect(range(len(known)), limit, key=lambda n: len(_folded(known[:n]))) - 1)
-    return f"{_folded(known[:shown])} and {len(known) - shown} more"
+    shown = max(1, bisect(range(len(unique)), limit, key=lambda n: len(_folded(unique[:n]))) - 1)
+    return f"{_folded(unique[:shown])} and {len(unique) - shown} more"
 
 
 def natural_order(name: str) -> tuple[object, ...]:

@@ -33,20 +33,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 def default_inventory(folder: Path | str = ".") -> str:
     """Return the inventory in this folder, else this machine as a list of one host."""
-    found = (Path(folder) / name for name in _BESIDE)
-    return next((str(path) for path in found if path.exists()), THIS_MACHINE)
+    candidates = (Path(folder) / name for name in _BESIDE)
+    return next((str(path) for path in candidates if path.exists()), THIS_MACHINE)
 
 
 def local_hosts(source: str) -> tuple[str, ...]:
     """Return the hosts of an inventory `localhost,` that are this machine: no SSH reaches them."""
     if "," not in source:
         return ()
-    return tuple(name for each in source.split(",") if (name := each.strip()) in _NAMES)
+    return tuple(name for host in source.split(",") if (name := host.strip()) in _NAMES)
 
 
 def is_this_machine(source: str) -> bool:
     """Whether an inventory is this machine and no other."""
-    names = [name for each in source.split(",") if (name := each.strip())]
+    names = [name for host in source.split(",") if (name := host.strip())]
     return bool(names) and list(local_hosts(source)) == names
 
 

@@ -8,8 +8,9 @@ from fleetbuild.ansible.listing import Listing, list_inventory
 from fleetbuild.ansible.playbooks import (
     SILENCE,
     HostRun,
+    Playbooks,
+    RunPlaybook,
     TaskEvent,
-    run_playbook,
 )
 from fleetbuild.ansible.rendering import needs_rendering, render
 from fleetbuild.ansible.secrets import Secrets
@@ -20,6 +21,8 @@ __all__ = [
     "SILENCE",
     "HostRun",
     "Listing",
+    "Playbooks",
+    "RunPlaybook",
     "Secrets",
     "Settings",
     "TaskEvent",
@@ -29,5 +32,4 @@ __all__ = [
     "list_inventory",
     "needs_rendering",
     "render",
-    "run_playbook",
 ]

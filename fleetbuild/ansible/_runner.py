@@ -193,13 +193,13 @@ def _path() -> str:
 
 def find_program(name: str) -> str:
     """Return the path of an ansible program: next to this Python, else on PATH."""
-    found = shutil.which(name, path=_path())
-    if found is None:
+    path = shutil.which(name, path=_path())
+    if path is None:
         raise FleetbuildError(
             f"{name} is neither in {_scripts()} nor on PATH.",
             "Install ansible-core in the environment that fleetbuild runs in.",
         )
-    return found
+    return path
 
 
 def _keep(output: Path, log: Path) -> None:

@@ -24,13 +24,13 @@ def plain(text: str) -> str:
 
 def messages(text: str) -> list[str]:
     """Return Ansible's messages, unwrapped and without their labels (ERROR, WARNING)."""
-    found: list[str] = []
+    problems: list[str] = []
     for line in plain(text).splitlines():
         if _LABEL.match(line):
-            found.append(_LABEL.sub("", line).strip())
-        elif found and line.strip():
-            found[-1] += " " + line.strip()
-    return found
+            problems.append(_LABEL.sub("", line).strip())
+        elif problems and line.strip():
+            problems[-1] += " " + line.strip()
+    return problems
 
 
 def unreachable_reason(text: str) -> str:
@@ -40,11 +40,11 @@ def unreachable_reason(text: str) -> str:
     """
     if "HOST IDENTIFICATION HAS CHANGED" not in text:
         return text
-    known = _REMOVE.search(text)
-    file = f"-f {known['file']} " if known and known["file"] else ""
+    command = _REMOVE.search(text)
+    file = f"-f {command['file']} " if command and command["file"] else ""
     return (
         "HOST KEY CHANGED: another machine may be answering. Find out why; only if the node is"
-        f" really new: ssh-keygen {file}-R {shlex.quote(known['name']) if known else 'HOST'}"
+        f" really new: ssh-keygen {file}-R {shlex.quote(command['name']) if command else 'HOST'}"
     )
 
 

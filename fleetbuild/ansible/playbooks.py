@@ -1,6 +1,7 @@
 """Run fleetbuild's playbooks with the user's inventory, and convert Ansible's events.
 
-In: a playbook's name, hosts, variables, secrets. Out: events, and a `HostRun` for each host.
+In: a playbook's name, hosts, variables, which are never evaluated as templates, and secrets. Out:
+events, and a `HostRun` for each host.
 """
 
 from __future__ import annotations
@@ -8,16 +9,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from fleetbuild.ansible._runner import private_dir, stream
-from fleetbuild.ansible.alive import end_connections, keepalive, signal_run
+from fleetbuild.ansible.alive import interruptible, keepalive
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, config_files, effective_settings
@@ -27,7 +27,6 @@ from fleetbuild.this_machine import local_hosts
 
 _CONFIG = Path(__file__).with_name("ansible.cfg")
 _LONGEST = 2000
-_GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 SILENCE = 60.0  # seconds without an answer after which a node counts as unreachable
 
 
@@ -85,62 +84,83 @@ class _Awaited:
     item_failure: str = ""  # why an item of its loop failed
 
 
-def run_playbook(
-    name: str,
-    *,
-    inventory: str,
-    limit: Sequence[str],
-    extravars: Mapping[str, Any],
-    secrets: Secrets | None = None,
-    state_dir: Path,
-    on_event: Callable[[TaskEvent], None],
-    forks: int = 25,
-    interpreters: Mapping[str, str] | None = None,
-    silence: float = SILENCE,
-    stopping: Callable[[], bool] = lambda: False,
-) -> dict[str, HostRun]:
-    """Run playbooks/NAME, or the user's playbook at an absolute path, on hosts of an inventory.
+class RunPlaybook(Protocol):
+    """Runs a playbook on hosts; `at_once` is the number of playbooks that run in parallel."""
 
-    Its output is saved in state_dir/runs.
+    def __call__(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
+    ) -> Mapping[str, HostRun]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playbooks:
+    """Playbooks on the hosts of one inventory; what they print is saved in state_dir/runs.
 
     `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
     host that does not answer for `silence` seconds is unreachable. Ctrl-C stops Ansible and its
     workers; `stopping` does the same for runs outside of the main thread.
     """
-    run = _Run(on_event, silence)
-    secrets, settings = secrets or Secrets(), effective_settings()
-    known = interpreters if interpreters and "INTERPRETER_PYTHON" not in settings else {}
-    with private_dir() as private:
-        log = new_log(state_dir / "runs", Path(name).stem)
-        arguments = [
-            *("-i", inventory, "--forks", str(forks)),
-            *_own_inventory(known, local_hosts(inventory), private),
-            *_limit_and_variables(limit, extravars, private),
-            *_prompt_options(secrets),
-            *vault_arguments(secrets),
-            str(_laid_out(private, name)),
-        ]
-        code = _interruptible(
-            lambda cancelled: stream(
-                "ansible-playbook",
-                arguments,
-                private=private,
-                env={**_environment(settings, name), **keepalive(settings, silence, private)},
-                passwords=_prompt_answers(secrets),
-                on_event=run.take,
-                cancelled=cancelled,
-                log=log,
-            ),
-            private,
-            run.tell_waiting,
-            stopping,
-        )
-    if code != 0 and not run.played:
-        raise FleetbuildError(
-            f"ansible-playbook stopped before its first task: {run.complaint()}",
-            f"Its whole output is in {log}",
-        )
-    return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
+
+    inventory: str
+    state_dir: Path
+    secrets: Secrets = field(default_factory=Secrets)
+    forks: int = 25
+    interpreters: Mapping[str, str] = field(default_factory=dict)
+    silence: float = SILENCE
+    stopping: Callable[[], bool] = lambda: False
+
+    def run(
+        self,
+        name: str,
+        *,
+        limit: Sequence[str],
+        extravars: Mapping[str, Any],
+        on_event: Callable[[TaskEvent], None],
+        at_once: int = 1,
+    ) -> dict[str, HostRun]:
+        """Run playbooks/NAME, or the user's playbook at an absolute path, on these hosts."""
+        if self.stopping():  # stop was requested between two playbooks of another thread
+            raise KeyboardInterrupt
+        run, settings = _Run(on_event, self.silence), effective_settings()
+        interpreters = {} if "INTERPRETER_PYTHON" in settings else dict(self.interpreters)
+        with private_dir() as private:
+            log = new_log(self.state_dir / "runs", Path(name).stem)
+            arguments = [
+                *("-i", self.inventory, "--forks", str(max(1, self.forks // at_once))),
+                *_own_inventory(interpreters, local_hosts(self.inventory), private),
+                *_limit_and_variables(limit, extravars, private),
+                *_prompt_options(self.secrets),
+                *vault_arguments(self.secrets),
+                str(_laid_out(private, name)),
+            ]
+            env = {**_environment(settings, name), **keepalive(settings, self.silence, private)}
+            code = interruptible(
+                lambda cancelled: stream(
+                    "ansible-playbook",
+                    arguments,
+                    private=private,
+                    env=env,
+                    passwords=_prompt_answers(self.secrets),
+                    on_event=run.take,
+                    cancelled=cancelled,
+                    log=log,
+                ),
+                private,
+                run.tell_waiting,
+                self.stopping,
+            )
+        if code != 0 and not run.played:
+            raise FleetbuildError(
+                f"ansible-playbook stopped before its first task: {run.complaint()}",
+                f"Its whole output is in {log}",
+            )
+        return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
 
 
 def new_log(folder: Path, name: str) -> Path:
@@ -184,8 +204,22 @@ def _limit_and_variables(
 ) -> tuple[str, ...]:
     """Return arguments that pass hosts and variables in files, since argv is public."""
     hosts = write_private(private / "limit", "\n".join(limit))
-    values = write_private(private / "extravars.json", json.dumps(extravars))
+    values = write_private(private / "extravars.json", json.dumps(as_literal(extravars)))
     return "--limit", f"@{hosts}", "-e", f"@{values}"
+
+
+def as_literal(value: Any) -> Any:
+    """Mark every text in a value as unsafe, so that Ansible does not evaluate it as a template.
+
+    Some texts come from nodes, and a template would run code on the controller.
+    """
+    if isinstance(value, str):
+        return {"__ansible_unsafe": value} if "{" in value else value
+    if isinstance(value, Mapping):
+        return {key: as_literal(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_literal(item) for item in value]
+    return value
 
 
 def _own_inventory(
@@ -336,50 +370,8 @@ def _message(data: Mapping[str, Any], result: Mapping[str, Any]) -> str:
         step = str(data.get("task")).rpartition(" : ")[2]
         return f"The step {step!r} did not end within {late.get('period')} s."
     reasons = (result.get(name) for name in ("msg", "reason", "exception", "censored"))
-    said = str(next(filter(None, reasons), ""))
-    if re.fullmatch(r"non-zero return code|MODULE FAILURE.*|", said.strip(), re.DOTALL):
+    message = str(next(filter(None, reasons), ""))
+    if re.fullmatch(r"non-zero return code|MODULE FAILURE.*|", message.strip(), re.DOTALL):
         output = result.get("stderr") or result.get("module_stderr") or result.get("stdout") or ""
-        said = f"{said.partition(chr(10))[0]}: {str(output).strip()[-_LONGEST:]}"
-    return plain(said).strip(" :\n")[-_LONGEST:]
-
-
-def _interruptible(
-    work: Callable[[Callable[[], bool]], int],
-    private: Path,
-    tick: Callable[[], None],
-    stopping: Callable[[], bool],
-) -> int:
-    """Do the work in a thread; Ctrl-C or `stopping` ends it and all of its processes."""
-    give_up, codes, problems = threading.Event(), [], []
-
-    def job() -> None:
-        try:
-            codes.append(work(give_up.is_set))
-        except BaseException as problem:
-            problems.append(problem)
-
-    thread = threading.Thread(target=job, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.1)
-            tick()
-            if stopping():
-                raise KeyboardInterrupt
-    except BaseException:
-        _stop(thread, give_up, private)
-        raise
-    finally:
-        end_connections(private)
-    if problems:
-        raise problems[0]
-    return codes[0]
-
-
-def _stop(thread: threading.Thread, give_up: threading.Event, private: Path) -> None:
-    """Interrupt Ansible as Ctrl-C does; then kill remaining processes and detached workers."""
-    signal_run(private, signal.SIGINT, children_only=True)
-    thread.join(_GRACE)
-    give_up.set()
-    thread.join(_GRACE)
-    signal_run(private, signal.SIGKILL)
+        message = f"{message.partition(chr(10))[0]}: {str(output).strip()[-_LONGEST:]}"
+    return plain(message).strip(" :\n")[-_LONGEST:]

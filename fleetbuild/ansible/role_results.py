@@ -92,8 +92,8 @@ def role_result_of(event: TaskEvent) -> RoleResult | None:
     facts: Any = event.result.get("ansible_facts")
     if not isinstance(facts, dict):
         return None
-    found = ((kind, facts[name]) for name, kind in _FACTS.items() if name in facts)
-    return next((_read(kind, values) for kind, values in found if isinstance(values, dict)), None)
+    results = ((kind, facts[name]) for name, kind in _FACTS.items() if name in facts)
+    return next((_read(kind, values) for kind, values in results if isinstance(values, dict)), None)
 
 
 def build_progress_of(event: TaskEvent) -> BuildProgress | None:
@@ -106,9 +106,9 @@ def build_progress_of(event: TaskEvent) -> BuildProgress | None:
 
 def _read(kind: Literal["build", "install", "verify"], values: dict[str, Any]) -> RoleResult:
     # Ansible omits a missing value or sends it as an empty text; both mean "not set".
-    known = {key: value for key, value in values.items() if value not in (None, "")}
+    present = {key: value for key, value in values.items() if value not in (None, "")}
     try:
-        return RoleResult.model_validate({**known, "of": kind})
+        return RoleResult.model_validate({**present, "of": kind})
     except ValidationError:
         return RoleResult(
             of=kind,

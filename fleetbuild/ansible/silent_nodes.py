@@ -76,12 +76,12 @@ def result_without_reply(
             fix=AGAIN,
             log=host.log or None,
         )
-    said = (failure.reason if failure else "") or (host.message if host else "")
+    message = (failure.reason if failure else "") or (host.message if host else "")
     return NodeResult(
         node=name,
         group=group,
         state="install_failed",
-        reason=said or "Ansible stopped there without giving a reason.",
+        reason=message or "Ansible stopped there without giving a reason.",
         fix=(failure.fix if failure else "")
         or "Fix the error above, then run the same command again.",
         log=(host.log if host else "") or None,

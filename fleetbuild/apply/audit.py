@@ -16,7 +16,7 @@ from fleetbuild.apply.build_events import incoming
 from fleetbuild.apply.context import Progress, Run, StoredFile
 from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_of_failed_wheels
 from fleetbuild.audit import check_wheel
-from fleetbuild.audit.compare import differences
+from fleetbuild.audit.check import differences
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
@@ -94,8 +94,8 @@ def _audit(
         ),
     )
     path.unlink()  # the store has it now
-    said = f"{path.name}, the same content on {confirmed_on}" if confirmed_on else path.name
-    run.tell("audit", "ok", said, group=assignment.group, package=assignment.wheel.package)
+    message = f"{path.name}, the same content on {confirmed_on}" if confirmed_on else path.name
+    run.tell("audit", "ok", message, group=assignment.group, package=assignment.wheel.package)
     return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored
 
 
@@ -107,14 +107,14 @@ def _compare_builds(
     other, problem = _delivered_wheel(run, second, result)
     if other is None:
         return second.node, [problem]
-    found = differences(path, other)
-    if not found:
+    differing = differences(path, other)
+    if not differing:
         other.unlink()
         return second.node, []
-    more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
-    said = f"the builds of {assignment.node} and {second.node} differ (build.confirm: 2): "
+    more = f"; and {len(differing) - _MOST} more" if len(differing) > _MOST else ""
+    message = f"the builds of {assignment.node} and {second.node} differ (build.confirm: 2): "
     return second.node, [
-        f"{said}{'; '.join(found[:_MOST])}{more}. The wheels are {path} and {other}"
+        f"{message}{'; '.join(differing[:_MOST])}{more}. The wheels are {path} and {other}"
     ]
 
 

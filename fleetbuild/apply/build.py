@@ -1,21 +1,21 @@
 """Third stage, build: build the assigned wheels on all builders at once, in one Ansible run.
 
 In: build assignments and fetched files. Out: a result for each wheel; built wheels lie in the
-incoming folder until the audit.
+incoming folder until the audit. If a machine fails, the next fallback of the plan builds at once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from queue import SimpleQueue
+from typing import Any
 
-from fleetbuild.ansible import HostRun
+from fleetbuild.ansible import HostRun, TaskEvent
 from fleetbuild.ansible.role_results import RoleResult, is_disk_full, role_result_of
-from fleetbuild.ansible.silent_nodes import AGAIN, describe_loss, tell_waiting
+from fleetbuild.ansible.silent_nodes import AGAIN, tell_waiting
 from fleetbuild.apply.build_events import (
     incoming,
     log_of,
@@ -27,13 +27,18 @@ from fleetbuild.apply.build_events import (
     report_start,
     report_waiting_groups,
 )
+from fleetbuild.apply.build_failures import (
+    explain_reply,
+    failure_before_reply,
+    machine_failure,
+    reason_without_reply,
+)
 from fleetbuild.apply.context import Progress, Run
-from fleetbuild.apply.failover import BuilderPool, failure_before_reply, machine_failure
-from fleetbuild.apply.known_failures import explain_failure
-from fleetbuild.apply.parallel import one_by_one
 from fleetbuild.apply.pending import (
     BuildAssignment,
+    NoBuilder,
     build_spec,
+    choose_builder,
     key_of,
     results_of_failed_wheels,
     source_of,
@@ -42,36 +47,22 @@ from fleetbuild.apply.pending import (
 from fleetbuild.files import raise_if_folder_is_full, sha256_of
 from fleetbuild.models import LockedFile, NodeResult, WheelResult, ignore
 from fleetbuild.models.build_parameters import BuildSpec, Requirement
+from fleetbuild.models.result import FailedBuild
 from fleetbuild.text import count
 
-if TYPE_CHECKING:
-    from fleetbuild.ansible import TaskEvent
+_AT_ONCE = 8  # each has an ansible-playbook of its own, which takes 100 MB
 
 
 def build(run: Run, progress: Progress) -> Progress:
-    """Build each assigned wheel, or record why it failed. A failure stops no other build.
-
-    If a machine fails, the next fallback of the plan builds.
-    """
+    """Build each assigned wheel, or record why it failed. A failure stops no other build."""
     if not progress.assignments:
         return progress
-    run = replace(run, on_event=one_by_one(run.on_event))
-    report = partial(report_new_builder, run)
-    builders = BuilderPool(progress.facts, progress.failed_builders, report)
-    built: dict[str, WheelResult] = {}
-
-    def attempt(some: tuple[BuildAssignment, ...], release: Callable[[str], None]) -> None:
-        built.update(_attempt(run, replace(progress, assignments=some), builders, release))
-
+    builds = _Builds(run, progress)
     with run.stage("build", count(len(progress.assignments), "wheel")) as outcome:
-        builders.build(progress.assignments, attempt, run.tools.stop)
-        built = {
-            key: built[key].model_copy(update={"failed_on": builders.failures.get(key, ())})
-            for key in builders.assignments
-        }
+        built = builds.work()
         outcome.failures = sum(wheel.state == "failed" for wheel in built.values())
-    assignments = tuple(builders.assignments.values())
-    wheels, failed = {**progress.wheels, **built}, builders.failed
+    assignments = tuple(builds.assignments.values())
+    wheels, failed = {**progress.wheels, **built}, builds.failed
     progress = replace(progress, assignments=assignments, wheels=wheels, failed_builders=failed)
     report_other_groups(run, progress, built)
     nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
@@ -91,11 +82,11 @@ def _look_again(run: Run, progress: Progress) -> Progress:
             group=groups[name].name,
             state="unreachable",
             reason=f"{progress.failed_builders[name]} It does not answer now: "
-            f"{said.reason or said.state}",
-            fix=said.fix or AGAIN,
+            f"{facts_now.reason or facts_now.state}",
+            fix=facts_now.fix or AGAIN,
         )
-        for name, said in facts.items()
-        if said.state != "ok"
+        for name, facts_now in facts.items()
+        if facts_now.state != "ok"
     }
     for name, result in lost.items():
         about = {"node": name, "group": result.group, "fix": result.fix or ""}
@@ -103,53 +94,197 @@ def _look_again(run: Run, progress: Progress) -> Progress:
     return replace(progress, facts={**progress.facts, **facts}, nodes={**progress.nodes, **lost})
 
 
-@dataclass
-class _Replies:
-    builders: BuilderPool
-    release: Callable[[str], None]  # called with a node that has ended all of its builds
-    built: dict[str, RoleResult] = field(default_factory=dict)  # by artifact key
+@dataclass(eq=False)
+class _Batch:
+    """The builds of one run of the playbook; a node builds its wheels in the plan's order."""
+
+    assignments: tuple[BuildAssignment, ...]
+    # node -> artifact key -> a build without a reply
+    waiting: dict[str, dict[str, BuildAssignment]] = field(default_factory=dict)
+    replies: dict[str, RoleResult] = field(default_factory=dict)  # by artifact key
     failures: dict[str, RoleResult] = field(default_factory=dict)  # by node
     # by node: the first package that failed there
     first_failures: dict[str, tuple[str, RoleResult]] = field(default_factory=dict)
-    taken_over: set[str] = field(default_factory=set)  # artifact keys, built elsewhere
 
-    def fail_over(self, assignment: BuildAssignment, why: str | None) -> bool:
-        """Have the next fallback build this wheel if `why` names a failure of the machine."""
-        if why is None or not self.builders.fail_over(assignment, why):
+    def __post_init__(self) -> None:
+        for assignment in self.assignments:
+            self.waiting.setdefault(assignment.node, {})[key_of(assignment.wheel)] = assignment
+
+
+# What a worker reports: an event, how its playbook ended on each host, or what stopped it.
+_Report = TaskEvent | Mapping[str, HostRun] | BaseException
+
+
+class _Builds:
+    """The builds of a stage: a queue of assignments, and workers that run the playbook for them.
+
+    Workers only report: this thread takes each event in turn, and alone decides what it means. A
+    node builds for one batch at a time, because jobs are sized for the whole node, and a node that
+    failed builds nothing more.
+    """
+
+    def __init__(self, run: Run, progress: Progress) -> None:
+        self._run, self._progress = run, progress
+        self.failed = dict(progress.failed_builders)  # node -> why
+        # By artifact key, as they are now.
+        self.assignments = {key_of(build.wheel): build for build in progress.assignments}
+        self._failed_on: dict[str, tuple[FailedBuild, ...]] = {}  # by artifact key
+        self._results: dict[str, WheelResult] = {}  # by artifact key
+        self._queue: list[BuildAssignment] = []
+        self._builders: dict[str, _Batch] = {}  # the nodes that build now
+        self._running = 0
+        self._events: SimpleQueue[tuple[_Batch, _Report]] = SimpleQueue()
+
+    def work(self) -> dict[str, WheelResult]:
+        """Build everything; return the results by artifact key."""
+        for assignment in self._progress.assignments:
+            if why := self.failed.get(assignment.node):
+                self._move(assignment, why)
+        self._queue += self.assignments.values()
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleetbuild-build") as pool:
+            try:
+                self._start(pool)
+                while self._running:
+                    self._take(*self._events.get())
+                    self._start(pool)
+            except BaseException:
+                self._run.tools.stop()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return {
+            key: self._results[key].model_copy(update={"failed_on": self._failed_on.get(key, ())})
+            for key in self.assignments
+        }
+
+    def _start(self, pool: ThreadPoolExecutor) -> None:
+        """Start the queued builds whose nodes are free."""
+        ready = tuple(build for build in self._queue if build.node not in self._builders)
+        if not ready:
+            return
+        self._queue = [build for build in self._queue if build.node in self._builders]
+        batch = _Batch(ready)
+        self._builders |= dict.fromkeys(batch.waiting, batch)
+        self._running += 1
+        progress = replace(self._progress, assignments=ready)
+        for assignment in ready:
+            key, node = key_of(assignment.wheel), assignment.node
+            self._run.journal.note("build started", key=key, node=node)
+        report_waiting_groups(self._run, progress)
+        for builds in batch.waiting.values():
+            report_start(self._run, next(iter(builds.values())))
+        pool.submit(self._play, batch, progress, sorted(batch.waiting))
+
+    def _play(self, batch: _Batch, progress: Progress, nodes: list[str]) -> None:
+        """Run the playbook in a worker; all that it says goes into the queue of events."""
+        try:
+            hosts = self._run.tools.run_playbook(
+                "build.yml",
+                limit=nodes,
+                extravars={"fleetbuild_builds": build_extravars(self._run, progress)},
+                on_event=lambda event: self._events.put((batch, event)),
+            )
+            self._events.put((batch, hosts))
+        except BaseException as problem:
+            self._events.put((batch, problem))
+
+    def _take(self, batch: _Batch, report: _Report) -> None:
+        if isinstance(report, BaseException):
+            raise report
+        if isinstance(report, TaskEvent):
+            self._take_event(batch, report)
+        else:
+            self._end(batch, report)
+
+    def _take_event(self, batch: _Batch, event: TaskEvent) -> None:
+        """Turn an event of Ansible into one of fleetbuild, and keep the replies of builds."""
+        waiting, reply = batch.waiting.get(event.host, {}), role_result_of(event)
+        current = next(iter(waiting.values()), None)
+        if event.state == "waiting":
+            tell_waiting(self._run.on_event, event, current.group if current else None, "build")
+        elif event.state == "unreachable":
+            lost = HostRun("unreachable", event.message, event.task, event.result.get("silent", 0))
+            self._give_away(waiting, failure_before_reply(lost, None))
+        elif reply and reply.of == "failure":
+            batch.failures[event.host] = reply
+        elif reply:
+            # Accept one reply per build, and only for builds assigned to this node.
+            if assignment := waiting.pop(reply.key, None):
+                self._keep(batch, assignment, reply)
+        elif current:
+            report_progress(self._run, current, event)
+
+    def _keep(self, batch: _Batch, assignment: BuildAssignment, reply: RoleResult) -> None:
+        """Keep a reply. If the machine failed, other nodes build this wheel and the next ones."""
+        run, node, waiting = self._run, assignment.node, batch.waiting[assignment.node]
+        run.journal.note("build ended", key=reply.key, node=node)
+        log = incoming(run, assignment) / "build.log"
+        explained = batch.replies[reply.key] = explain_reply(assignment, reply, log)
+        why = None
+        if not reply.ok:
+            batch.first_failures.setdefault(node, (assignment.wheel.package, explained))
+            why = machine_failure(reply, log)
+        moved = self._fail_over(assignment, why)
+        self._give_away(waiting, why)
+        if not moved:
+            report_end(run, assignment, explained)
+        if waiting and reply.ok:
+            report_start(run, next(iter(waiting.values())))
+        else:
+            self._release(batch, node)
+
+    def _give_away(self, waiting: dict[str, BuildAssignment], why: str | None) -> None:
+        """Have other nodes build the wheels that wait for a machine that failed."""
+        for key, assignment in tuple(waiting.items()):
+            if self._fail_over(assignment, why):
+                del waiting[key]
+
+    def _end(self, batch: _Batch, hosts: Mapping[str, HostRun]) -> None:
+        """Note the results of a batch, but for wheels that other nodes have taken over."""
+        if any(is_disk_full(failure.reason) for failure in batch.failures.values()):
+            # A wheel that does not fit on this machine fails the task that fetches it from its
+            # node.
+            raise_if_folder_is_full(self._run.state.root)
+        for assignment in batch.assignments:
+            key, node = key_of(assignment.wheel), assignment.node
+            if self.assignments[key] is not assignment:
+                continue
+            began = key in batch.replies or node in batch.first_failures
+            failure = failure_before_reply(hosts.get(node), batch.failures.get(node))
+            if not self._fail_over(assignment, None if began else failure):
+                log = log_of(self._run, assignment)
+                self._results[key] = _result(assignment, batch, hosts.get(node), log)
+                if key not in batch.replies:
+                    report_failure(self._run, assignment, self._results[key])
+        for node in batch.waiting:
+            self._release(batch, node)
+        self._running -= 1
+
+    def _release(self, batch: _Batch, node: str) -> None:
+        """Let a node that has ended its builds in this batch take those of other nodes."""
+        if self._builders.get(node) is batch:
+            del self._builders[node]
+
+    def _fail_over(self, assignment: BuildAssignment, why: str | None) -> bool:
+        """Queue a build for its next fallback if `why` names a failure of the machine."""
+        if why is None:
             return False
-        self.taken_over.add(key_of(assignment.wheel))
-        return True
+        self.failed[assignment.node] = why
+        moved = self._move(assignment, why)
+        self._queue += [moved] if moved else []
+        return moved is not None
 
-
-def _attempt(
-    run: Run, progress: Progress, builders: BuilderPool, release: Callable[[str], None]
-) -> dict[str, WheelResult]:
-    """Run the playbook for these assignments; return the results that no other node takes over."""
-    for assignment in progress.assignments:
-        run.journal.note("build started", key=key_of(assignment.wheel), node=assignment.node)
-    replies, results = _Replies(builders, release), {}
-    report_waiting_groups(run, progress)
-    hosts = run.tools.playbook(
-        "build.yml",
-        limit=sorted({assignment.node for assignment in progress.assignments}),
-        extravars={"fleetbuild_builds": build_extravars(run, progress)},
-        on_event=_listener(run, progress.assignments, replies),
-    )
-    if any(is_disk_full(said.reason) for said in replies.failures.values()):
-        # A wheel that does not fit on this machine fails the task that fetches it from its node.
-        raise_if_folder_is_full(run.state.root)
-    for assignment in progress.assignments:
-        key, host = key_of(assignment.wheel), hosts.get(assignment.node)
-        if key in replies.taken_over:
-            continue
-        said = replies.failures.get(assignment.node)
-        began = key in replies.built or assignment.node in replies.first_failures
-        why = None if began else failure_before_reply(host, said)
-        if not replies.fail_over(assignment, why):
-            results[key] = _result(assignment, replies, host, log_of(run, assignment))
-            if key not in replies.built:
-                report_failure(run, assignment, results[key])
-    return results
+    def _move(self, assignment: BuildAssignment, why: str) -> BuildAssignment | None:
+        """Assign a build to the next node that can build it, if there is one."""
+        facts = self._progress.facts
+        usable = {name: facts[name] for name in facts if name not in self.failed}
+        builder = choose_builder(assignment.wheel, usable)
+        if isinstance(builder, NoBuilder):
+            return None
+        key, failure = key_of(assignment.wheel), FailedBuild(node=assignment.node, reason=why)
+        self._failed_on[key] = (*self._failed_on.get(key, ()), failure)
+        self.assignments[key] = moved = replace(assignment, node=builder)
+        report_new_builder(self._run, moved, failure)
+        return moved
 
 
 def build_extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
@@ -187,112 +322,21 @@ def _requirement(progress: Progress, file: LockedFile) -> Requirement:
     return Requirement(path=str(progress.files[file.identity]), sha256=file.sha256)
 
 
-def _listener(
-    run: Run, assignments: tuple[BuildAssignment, ...], replies: _Replies
-) -> Callable[[TaskEvent], None]:
-    """Return a callback that turns Ansible's events into fleetbuild's and keeps the replies."""
-    by_host = _by_host(assignments)
-    for waiting in by_host.values():
-        report_start(run, next(iter(waiting.values())))
-
-    def listen(event: TaskEvent) -> None:
-        waiting = by_host[event.host]
-        if event.state == "waiting":
-            group = next(iter(waiting.values())).group if waiting else None
-            tell_waiting(run.on_event, event, group, "build")
-            return
-        reply = role_result_of(event)
-        if event.state == "unreachable":
-            lost = HostRun("unreachable", event.message, event.task, event.result.get("silent", 0))
-            _give_away(waiting, replies, failure_before_reply(lost, None))
-        elif reply and reply.of == "failure":
-            replies.failures[event.host] = reply
-        elif reply:
-            # Accept one reply per build, and only for builds assigned to this node.
-            if assignment := waiting.pop(reply.key, None):
-                reply = _keep(run, assignment, reply, replies, waiting)
-                if waiting and reply.ok:
-                    report_start(run, next(iter(waiting.values())))
-                else:
-                    replies.release(event.host)
-        elif waiting:
-            report_progress(run, next(iter(waiting.values())), event)
-
-    return listen
-
-
-def _by_host(
-    assignments: tuple[BuildAssignment, ...],
-) -> dict[str, dict[str, BuildAssignment]]:
-    by_host: dict[str, dict[str, BuildAssignment]] = defaultdict(dict)
-    for assignment in assignments:
-        by_host[assignment.node][key_of(assignment.wheel)] = assignment
-    return by_host
-
-
-def _keep(
-    run: Run,
-    assignment: BuildAssignment,
-    reply: RoleResult,
-    replies: _Replies,
-    waiting: dict[str, BuildAssignment],
-) -> RoleResult:
-    """Keep a reply. If the machine failed, other nodes build this wheel and the waiting ones."""
-    run.journal.note("build ended", key=reply.key, node=assignment.node)
-    explained = _explain(run, assignment, reply)
-    replies.built[reply.key] = explained
-    if not reply.ok:
-        failure = assignment.wheel.package, explained
-        replies.first_failures.setdefault(assignment.node, failure)
-        why = machine_failure(reply, _end_of_log(incoming(run, assignment) / "build.log"))
-        moved = replies.fail_over(assignment, why)
-        _give_away(waiting, replies, why)
-        if moved:
-            return explained
-    report_end(run, assignment, explained)
-    return explained
-
-
-def _give_away(waiting: dict[str, BuildAssignment], replies: _Replies, why: str | None) -> None:
-    """Have other nodes build the wheels that wait for a machine that failed."""
-    for key, assignment in tuple(waiting.items()):
-        if replies.fail_over(assignment, why):
-            del waiting[key]
-
-
-def _explain(run: Run, assignment: BuildAssignment, reply: RoleResult) -> RoleResult:
-    """Add reason and fix of a known failure to a reply that has no fix."""
-    if reply.ok or reply.fix:
-        return reply
-    where = assignment.node, assignment.group, assignment.wheel.target
-    for text in (reply.reason, _end_of_log(incoming(run, assignment) / "build.log")):
-        reason, fix = explain_failure(text, *where)
-        if fix:
-            errors = reply.reason.partition("\n")[2]
-            reason = f"{reason}\n{errors}".strip()
-            return reply.model_copy(update={"reason": reason, "fix": fix})
-    return reply
-
-
-def _end_of_log(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - (1 << 16)))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
 def _result(
-    assignment: BuildAssignment, replies: _Replies, host: HostRun | None, log: str | None
+    assignment: BuildAssignment, batch: _Batch, host: HostRun | None, log: str | None
 ) -> WheelResult:
-    reply = replies.built.get(key_of(assignment.wheel))
+    reply = batch.replies.get(key_of(assignment.wheel))
     identity = {**wheel_identity(assignment.wheel), "built_on": assignment.node}
     if reply is None:
         return WheelResult(
             state="failed",
             **identity,
-            **_reason_without_reply(assignment, replies, host),
+            **reason_without_reply(
+                assignment.node,
+                host,
+                batch.failures.get(assignment.node),
+                batch.first_failures.get(assignment.node),
+            ),
             log=(host.log if host else "") or log,
         )
     if not reply.ok:
@@ -308,27 +352,3 @@ def _result(
         state="built", **identity, file=reply.file, sha256=reply.sha256, seconds=reply.seconds,
         cached=reply.cached,
     )  # fmt: skip
-
-
-def _reason_without_reply(
-    assignment: BuildAssignment, replies: _Replies, host: HostRun | None
-) -> dict[str, str]:
-    """Return reason and fix for a build without a reply."""
-    node = assignment.node
-    if host and host.state == "unreachable":
-        return {
-            "reason": f"{node}: {describe_loss(host)}.",
-            "fix": "Once it answers, apply again: the build continues there.",
-        }
-    if node in replies.first_failures:
-        package, why = replies.first_failures[node]
-        return {
-            "reason": f"Not started: {package}, which is built before it on {node}, failed.",
-            "fix": why.fix or f"Read the log of {package}, fix the error, then apply again.",
-        }
-    failure = replies.failures.get(node)
-    said = (failure.reason if failure else "") or (host.message if host else "")
-    return {
-        "reason": f"{node} stopped before the build: {said or 'no reason given'}",
-        "fix": (failure.fix if failure else "") or f"Fix the error on {node}, then apply again.",
-    }

@@ -77,7 +77,9 @@ def report_other_groups(run: Run, progress: Progress, built: Mapping[str, WheelR
 
 
 def _group_of(progress: Progress, key: str) -> str:
-    return next(each.group for each in progress.assignments if key_of(each.wheel) == key)
+    return next(
+        assignment.group for assignment in progress.assignments if key_of(assignment.wheel) == key
+    )
 
 
 def report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None:

@@ -73,7 +73,7 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
         for name, words in order.wheel.requires.libraries.items()
         if name != "cuda"  # part of the toolkit
     )
-    tools = dict.fromkeys(each for order in orders for each in order.wheel.requires.in_image)
+    tools = dict.fromkeys(tool for order in orders for tool in order.wheel.requires.in_image)
     bases = _unbuilt_bases(plan, orders)
     return build_jobs(plan, orders, programs), (*warnings, *bases, *library_warnings, *tools)
 
@@ -100,11 +100,11 @@ def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResul
             f"{folder} does not exist.", "Name the folder that the wheels were copied to."
         )
     wanted = {key_of(wheel): wheel for wheel, _ in _wheels(plan)}
-    homes = {each.name: each for each in _children(folder) if each.is_dir()}
+    homes = {child.name: child for child in _children(folder) if child.is_dir()}
     results = [
         _add_wheel(plan, wheel, homes[key], store) for key, wheel in wanted.items() if key in homes
     ]
-    loose = [each for each in _children(folder) if each.is_file()]
+    loose = [child for child in _children(folder) if child.is_file()]
     strange = [home for name, home in homes.items() if name not in wanted and _wheels_in(home)]
     results += [_loose(plan, wanted.values(), path, store) for path in loose]
     results += [_unwanted(plan, path) for home in strange for path in _wheels_in(home)]
@@ -122,7 +122,7 @@ def _children(folder: Path) -> list[Path]:
     """Return folders and wheels, or the wheel file that the user named."""
     if folder.is_file():
         return [folder]
-    return [each for each in sorted(folder.iterdir()) if each.is_dir() or each.suffix == ".whl"]
+    return [path for path in sorted(folder.iterdir()) if path.is_dir() or path.suffix == ".whl"]
 
 
 def _wheels_in(folder: Path) -> list[Path]:

@@ -31,16 +31,18 @@ def confirm(run: Run, progress: Progress) -> Progress:
     if run.plan.confirm < 2:
         return progress
     pairs = {
-        key_of(each.wheel): _Second(each, _second(progress, each))
-        for each in progress.assignments
-        if progress.wheels[key_of(each.wheel)].state == "built"
+        key_of(assignment.wheel): _Second(assignment, _second(progress, assignment))
+        for assignment in progress.assignments
+        if progress.wheels[key_of(assignment.wheel)].state == "built"
     }
     seconds = [pair.second for pair in pairs.values()]
-    again = tuple(each for each in seconds if isinstance(each, BuildAssignment))
+    again = tuple(second for second in seconds if isinstance(second, BuildAssignment))
     for each in again:
         run.tell("build", "progress", f"built again on {each.node}, to compare", group=each.group)
     done = build(run, replace(progress, assignments=again))
-    ended = {key_of(each.wheel): each for each in done.assignments} if again else {}
+    ended = (
+        {key_of(assignment.wheel): assignment for assignment in done.assignments} if again else {}
+    )
     wheels, confirmations = dict(progress.wheels), dict(progress.confirmations)
     for key, pair in pairs.items():
         result = done.wheels[key] if key in ended else None

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
-from fleetbuild.ansible.fleet_playbooks import Playbooks
+from fleetbuild.ansible import RunPlaybook
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.journal import Journal
@@ -90,7 +90,7 @@ class Tools:
 
     probe: Prober
     find_changes: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
-    playbook: Playbooks
+    run_playbook: RunPlaybook
     wheels: Wheels
     audit: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     import_names_of: Callable[[Path], tuple[str, ...]]

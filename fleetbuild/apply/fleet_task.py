@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from fleetbuild.ansible.fleet_playbooks import Playbooks
+from fleetbuild.ansible import RunPlaybook
 from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
 from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
 from fleetbuild.kubernetes.labels.labeller import (
@@ -79,7 +79,7 @@ def run_fleet_task(
     left: Mapping[str, str],
     state: StateDir,
     probe: Prober,
-    playbook: Playbooks,
+    run_playbook: RunPlaybook,
     on_event: OnEvent,
     labels: Labeller,
 ) -> Result:
@@ -107,7 +107,7 @@ def run_fleet_task(
         if task.changes:
             state.mark_changing(jobs)
         if jobs:
-            ended = _run(task, jobs, current, playbook, on_event)
+            ended = _run(task, jobs, current, run_playbook, on_event)
             nodes |= ended
             if task.changes:
                 state.mark_ended(n for n, each in ended.items() if each.state == "rolled_back")
@@ -157,36 +157,43 @@ def _with_current_group(
     nodes: Mapping[str, NodeResult], facts: Mapping[str, Facts], release: str
 ) -> dict[str, NodeResult]:
     """Return the results; a node that was rolled back gets the group of the release it has now."""
-    found = dict(nodes)
-    for name, known in facts.items():
-        manifest = known.release.get(release)
+    results = dict(nodes)
+    for name, facts_now in facts.items():
+        manifest = facts_now.release.get(release)
         if (
             manifest
-            and manifest.id == found[name].release_id
-            and found[name].state == "rolled_back"
+            and manifest.id == results[name].release_id
+            and results[name].state == "rolled_back"
         ):
-            found[name] = found[name].model_copy(update={"group": manifest.group})
-    return found
+            results[name] = results[name].model_copy(update={"group": manifest.group})
+    return results
 
 
 def _without_release(
     facts: Mapping[str, Facts], release: str, left: Mapping[str, str], repair: str
 ) -> dict[str, NodeResult]:
     results = {}
-    for name, known in facts.items():
-        if known.state == "unreachable":
+    for name, node_facts in facts.items():
+        if node_facts.state == "unreachable":
             results[name] = NodeResult(
-                node=name, state="unreachable", reason=known.reason, fix=known.fix or AGAIN
+                node=name,
+                state="unreachable",
+                reason=node_facts.reason,
+                fix=node_facts.fix or AGAIN,
             )
-        elif known.state == "ok" and release not in known.release and release in known.damaged:
+        elif (
+            node_facts.state == "ok"
+            and release not in node_facts.release
+            and release in node_facts.damaged
+        ):
             results[name] = NodeResult(
                 node=name,
                 state="verify_failed",
-                reason=f"Its release is damaged: {known.damaged[release]}.",
+                reason=f"Its release is damaged: {node_facts.damaged[release]}.",
                 fix=repair,
                 damaged=True,
             )
-        elif known.state == "ok" and release not in known.release and name in left:
+        elif node_facts.state == "ok" and release not in node_facts.release and name in left:
             results[name] = NodeResult(
                 node=name,
                 state="verify_failed",
@@ -194,11 +201,11 @@ def _without_release(
                 fix=repair,
                 damaged=True,
             )
-        elif known.state != "ok" or release not in known.release:
+        elif node_facts.state != "ok" or release not in node_facts.release:
             results[name] = NodeResult(
                 node=name,
                 state="skipped",
-                reason=known.reason or f"No release {release} is installed there.",
+                reason=node_facts.reason or f"No release {release} is installed there.",
             )
     return results
 
@@ -221,7 +228,7 @@ def _run(
     task: FleetTask,
     jobs: Jobs,
     current: Mapping[str, Manifest],
-    playbook: Playbooks,
+    run_playbook: RunPlaybook,
     on_event: OnEvent,
 ) -> dict[str, NodeResult]:
     replies: dict[str, RoleResult] = {}
@@ -237,9 +244,11 @@ def _run(
     for group in dict.fromkeys(current[name].group for name in jobs):
         nodes = tuple(name for name in jobs if current[name].group == group)
         on_event(Event(stage=task.stage, state="started", group=group, nodes=nodes))
-    given = {name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()}
-    hosts = playbook(
-        task.playbook, limit=sorted(jobs), extravars={task.variable: given}, on_event=listen
+    variables = {
+        name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()
+    }
+    hosts = run_playbook(
+        task.playbook, limit=sorted(jobs), extravars={task.variable: variables}, on_event=listen
     )
     results = {}
     for name in jobs:

@@ -53,11 +53,13 @@ def around_switch(
         for name in names:
             run.journal.note("drain started", node=name)
         failures = _call(run, group, rollout.before, "before", names)
-        results |= {name: _not_switched(group, name, said) for name, said in failures.items()}
+        results |= {name: _not_switched(group, name, failure) for name, failure in failures.items()}
     results |= switch([name for name in names if name not in results])
     if rollout.after:
         failures = _call(run, group, rollout.after, "after", names)
-        results |= {name: _left_drained(results[name], said) for name, said in failures.items()}
+        results |= {
+            name: _left_drained(results[name], failure) for name, failure in failures.items()
+        }
         names = [name for name in names if name not in failures]
     for name in names if rollout.before else ():
         run.journal.note("drain ended", node=name)
@@ -112,20 +114,20 @@ def _call(
     return run.tools.hook(call)
 
 
-def _not_switched(group: PlannedGroup, name: str, said: HookFailure) -> NodeResult:
+def _not_switched(group: PlannedGroup, name: str, failure: HookFailure) -> NodeResult:
     return NodeResult(
         node=name,
         group=group.name,
         state="install_failed",
-        reason=f"Not switched, because rollout.before failed: {said.reason}",
+        reason=f"Not switched, because rollout.before failed: {failure.reason}",
         fix="Correct what it does, or its time limit, then run the same apply again.",
-        log=said.log,
+        log=failure.log,
     )
 
 
-def _left_drained(result: NodeResult, said: HookFailure) -> NodeResult:
+def _left_drained(result: NodeResult, failure: HookFailure) -> NodeResult:
     before = f"{result.reason} " if result.reason else ""
-    reason = f"{before}rollout.after failed: {said.reason}"
+    reason = f"{before}rollout.after failed: {failure.reason}"
     return result.model_copy(
-        update={"reason": reason, "fix": _AFTER_FIX, "log": said.log, "hook_failed": True}
+        update={"reason": reason, "fix": _AFTER_FIX, "log": failure.log, "hook_failed": True}
     )

@@ -54,7 +54,11 @@ def publish_labels(run: Run, progress: Progress, installed: Mapping[str, Manifes
     ]
     facts = run.tools.probe([run.inventory[name] for name in probed], ignore) if probed else {}
     verified = verified_releases(facts, run.plan.release)
-    empty = [name for name, said in facts.items() if said.state == "ok" and name not in verified]
+    empty = [
+        name
+        for name, node_facts in facts.items()
+        if node_facts.state == "ok" and name not in verified
+    ]
     if empty:
         progress = _with_results(run, progress, run.tools.labels.withdraw(empty), OFF)
     return _publish(run, progress, served | verified)

@@ -1,13 +1,146 @@
-"""Rollback: switch every node back to its previous release."""
+"""Rollback: every node back to its previous release; or, after a failure, a group as it was before.
+
+In: for `fleetbuild rollback`, the release that serves; else a group whose rollout stopped. Out: a
+task for all nodes; else the progress, in which every node that switched in this run is rolled back,
+or says why it still serves the new release.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
+from fleetbuild.ansible.silent_nodes import result_without_reply, tell_waiting
+from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.fleet_task import FleetTask
-from fleetbuild.models import Manifest, NodeResult
+from fleetbuild.apply.hooks import around_switch, has_hooks
+from fleetbuild.apply.labels import publish_labels, withdraw_labels
+from fleetbuild.apply.wave import manifest
+from fleetbuild.models import Facts, Manifest, NodeResult, PlannedGroup
 from fleetbuild.models.role_parameters import RollbackSpec
+from fleetbuild.text import count
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible import HostRun, TaskEvent
+
+
+def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Progress:
+    """Switch the nodes of a stopped group back that switched in this run."""
+    switched = {
+        name: progress.nodes[name]
+        for name in group.nodes
+        if progress.nodes[name].state == "installed"
+    }
+    kept = {name: _why_not(run, group, progress.facts[name]) for name in switched}
+    stay = {
+        name: switched[name].model_copy(update={"reason": f"Not rolled back: {reason}"})
+        for name, reason in kept.items()
+        if reason
+    }
+    for name, result in stay.items():
+        run.tell("activate", "warning", result.reason or "", node=name, group=group.name)
+    progress = replace(progress, nodes={**progress.nodes, **stay})
+    progress = withdraw_labels(run, progress, [name for name in switched if name not in stay])
+    names = [
+        name
+        for name, result in switched.items()
+        if name not in stay and progress.nodes[name] is result
+    ]
+    if not names:
+        return progress
+    run.state.mark_changing(names)
+    about = {"group": group.name, "nodes": tuple(names)}
+    with run.stage("activate", count(len(names), "node"), **about) as outcome:
+        task = _Rollback(run, progress, group, why)
+        results = around_switch(run, group, names, task) if has_hooks(run) else task(names)
+        outcome.failures = sum(result.state != "rolled_back" for result in results.values())
+    run.state.mark_ended(n for n, each in results.items() if each.state == "rolled_back")
+    for result in results.values():
+        run.journal.note("node ended", node=result.node, state=result.state)
+        if result.state != "rolled_back" or result.hook_failed:
+            about_node = {"node": result.node, "group": group.name, "log": result.log}
+            reason, fix = result.reason or "", result.fix or ""
+            run.tell("activate", "failed", reason, fix=fix, **about_node)
+    progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
+    return publish_labels(
+        run, progress, {name: manifest(run, progress, group, name) for name in names}
+    )
+
+
+def _why_not(run: Run, group: PlannedGroup, before: Facts) -> str | None:
+    """Return why a node keeps the new release; None if it can go back."""
+    release = run.plan.release
+    current = before.release.get(release)
+    if release in before.damaged or (current and current.id == group.release_id):
+        return "the release that served before was damaged or not verified."
+    if current and not current.verified:
+        return f"release {current.id}, which served before, was not verified."
+    return None
+
+
+class _Rollback:
+    """Runs playbooks/rollback.yml; a node that served no release before serves none again."""
+
+    def __init__(self, run: Run, progress: Progress, group: PlannedGroup, why: str) -> None:
+        self._run, self._progress, self._group, self._why = run, progress, group, why
+        self._replies: dict[str, RoleResult] = {}
+
+    def __call__(self, names: Sequence[str]) -> dict[str, NodeResult]:
+        plan = self._run.plan
+        job = {
+            "path": plan.install_path,
+            "release": plan.release,
+            "controller": self._run.state.controller(),
+        }
+        hosts = (
+            self._run.tools.run_playbook(
+                "rollback.yml",
+                limit=sorted(names),
+                extravars={
+                    "fleetbuild_rollbacks": {
+                        name: job if self._before(name) else {**job, "withdraw": True}
+                        for name in names
+                    }
+                },
+                on_event=self._listen,
+            )
+            if names
+            else {}
+        )
+        return {name: self._result(name, hosts.get(name)) for name in names}
+
+    def _before(self, name: str) -> str | None:
+        served = self._progress.facts[name].release.get(self._run.plan.release)
+        return served.id if served else None
+
+    def _listen(self, event: TaskEvent) -> None:
+        if event.state == "waiting":
+            tell_waiting(self._run.on_event, event, self._group.name, "activate")
+        elif reply := role_result_of(event):
+            self._replies[event.host] = more_severe(self._replies.get(event.host), reply)
+            if reply.of == "install" and reply.ok:
+                about = {"node": event.host, "group": self._group.name}
+                self._run.tell("activate", "ok", "rolled back", **about)
+
+    def _result(self, name: str, host: HostRun | None) -> NodeResult:
+        reply, before = self._replies.get(name), self._before(name)
+        if reply and reply.of == "install" and (reply.release_id or None) == before:
+            now = f"release {before} serves again" if before else "no release serves, as before"
+            return NodeResult(
+                node=name,
+                group=self._group.name,
+                state="rolled_back",
+                release_id=before,
+                reason=f"{self._why} Rolled back: {now}.",
+            )
+        if reply and reply.of == "install":
+            reason = f"Release {reply.release_id} serves now, and not {before} as before."
+            reply = RoleResult(of="failure", ok=False, reason=reason)
+        result = result_without_reply(name, self._group.name, host, reply)
+        reason = f"The rollback failed, so the new release may still serve: {result.reason}"
+        return result.model_copy(update={"reason": reason})
 
 
 def rollback_task(

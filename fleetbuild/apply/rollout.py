@@ -7,20 +7,22 @@ group that stops goes back to what it served before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
+from typing import TypeVar
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
-from fleetbuild.apply.parallel import one_by_one, run_in_parallel
 from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
-from fleetbuild.apply.rollback_on_failure import roll_back
+from fleetbuild.apply.rollback import roll_back
 from fleetbuild.apply.wave import install_spec, installed_wheels, needed_space, wave
 from fleetbuild.audit.ownership import loaded_by_others, second_owners
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import NodeResult, PlannedGroup
+from fleetbuild.models import Event, NodeResult, OnEvent, PlannedGroup
 from fleetbuild.models.role_parameters import ChangedRelease
 from fleetbuild.text import fold
 
@@ -36,7 +38,7 @@ def rollout(run: Run, progress: Progress) -> Progress:
     groups = [group for group in pending_groups(run.plan, progress.nodes) if group.nodes]
     drained = run.journal.left_drained()
     at_once = min(len(groups), GROUPS_AT_ONCE)
-    tools = replace(run.tools, playbook=partial(run.tools.playbook, at_once=at_once))
+    tools = replace(run.tools, run_playbook=partial(run.tools.run_playbook, at_once=at_once))
     run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
     jobs = [partial(_roll_out, run, progress, group) for group in groups]
     nodes, labels, changed = {**progress.nodes}, {**progress.labels}, progress.changed
@@ -81,8 +83,8 @@ def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Pr
     results = dict(progress.nodes)
     for name in names:
         facts = progress.facts[name]
-        there = facts.previous.get(run.plan.release) == group.release_id
-        lack = "" if there else facts.lacks_space(needed)
+        kept = facts.previous.get(run.plan.release) == group.release_id
+        lack = "" if kept else facts.lacks_space(needed)
         if not lack:
             continue
         path = run.plan.install_path
@@ -182,7 +184,9 @@ def _hold_back(run: Run, progress: Progress, group: PlannedGroup, why: Reason) -
 def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:
     good = (*_GOOD_STATES, "unreachable")
     results = [progress.nodes[name] for name in names]
-    failed = next((each for each in results if each.state not in good or each.hook_failed), None)
+    failed = next(
+        (result for result in results if result.state not in good or result.hook_failed), None
+    )
     if failed is None:
         return None
     return f"{failed.node}, a canary of this group, failed.", failed.fix
@@ -205,7 +209,7 @@ def _over_limit(
     """
     limits, total = run.plan.rollout, len(group.nodes)
     results = [progress.nodes[name] for name in group.nodes if name in progress.nodes]
-    failed = [each for each in results if each.state in _FAILED_STATES or each.hook_failed]
+    failed = [result for result in results if result.state in _FAILED_STATES or result.hook_failed]
     if len(failed) > limits.failures(total):
         names = fold(result.node for result in failed)
         return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", failed[0].fix
@@ -231,10 +235,49 @@ def clean_up(run: Run, progress: Progress) -> None:
     job = ChangedRelease(
         path=run.plan.install_path, release=run.plan.release, controller=run.state.controller()
     ).model_dump(mode="json")
-    hosts = run.tools.playbook(
+    hosts = run.tools.run_playbook(
         "clean_up.yml",
         limit=names,
         extravars={"fleetbuild_clean_ups": dict.fromkeys(names, job)},
         on_event=lambda _: None,
     )
     run.state.mark_ended(name for name in names if hosts[name].state == "ok")
+
+
+T = TypeVar("T")
+
+
+def run_in_parallel(
+    jobs: Sequence[Callable[[], T]], most: int, stop: Callable[[], None]
+) -> list[T]:
+    """Run the jobs, at most `most` at a time; return their results in order.
+
+    An exception is raised after the other jobs have ended. Ctrl-C calls `stop`, which must end the
+    running jobs.
+    """
+    if min(len(jobs), most) <= 1:
+        return [job() for job in jobs]
+    with ThreadPoolExecutor(most, thread_name_prefix="fleetbuild-group") as pool:
+        futures: list[Future[T]] = []
+        try:
+            futures += map(pool.submit, jobs)
+            errors = [future.exception() for future in futures]
+            if error := next(filter(None, errors), None):
+                raise error
+        except KeyboardInterrupt:
+            stop()
+            for future in futures:
+                future.cancel()
+            raise
+    return [future.result() for future in futures]
+
+
+def one_by_one(on_event: OnEvent) -> OnEvent:
+    """Wrap a callback so that several threads can call it, one event at a time."""
+    lock = Lock()
+
+    def tell(event: Event) -> None:
+        with lock:
+            on_event(event)
+
+    return tell

@@ -43,7 +43,10 @@ def build_and_audit(run: Run, progress: Progress) -> Progress:
         progress = audit_wheels(run, confirm(run, progress))
     if not waiting:
         return replace(progress, assignments=assignments)
-    wheels = {**progress.wheels, **{key_of(each.wheel): _skipped(run, each) for each in waiting}}
+    wheels = {
+        **progress.wheels,
+        **{key_of(assignment.wheel): _skipped(run, assignment) for assignment in waiting},
+    }
     for assignment in waiting:
         reason = wheels[key_of(assignment.wheel)].reason or ""
         run.tell(
@@ -58,9 +61,9 @@ def _can_begin(assignment: BuildAssignment, progress: Progress) -> bool:
 
 
 def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
-    wheel, known = assignment.wheel, run.plan.wheels_by_key
+    wheel, by_key = assignment.wheel, run.plan.wheels_by_key
     bases = " and ".join(
-        f"{known[key].package} {known[key].wheel_version}" for key in wheel.built_against
+        f"{by_key[key].package} {by_key[key].wheel_version}" for key in wheel.built_against
     )
     return WheelResult(
         **wheel_identity(wheel),

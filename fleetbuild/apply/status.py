@@ -30,18 +30,18 @@ def compare_releases(
     `left` maps nodes to what an apply or rollback left there, `probed` to the time of their facts.
     `inventory` is its path, for the command that a fix names.
     """
-    found = {
-        name: _one(name, known, release, left.get(name), probed.get(name))
-        if (known := facts.get(name))
+    statuses = {
+        name: _one(name, node_facts, release, left.get(name), probed.get(name))
+        if (node_facts := facts.get(name))
         else _unknown(name, inventory)
         for name in names
     }
-    for name, status in found.items():
+    for name, status in statuses.items():
         current = facts[name].release.get(release) if status.state == "ok" else None
         if current and (why := revoked.of_manifest(current)):
             recalled = {"drift": "revoked", "sentence": why}
-            found[name] = status.model_copy(update=recalled)
-    return found
+            statuses[name] = status.model_copy(update=recalled)
+    return statuses
 
 
 def _unknown(name: str, inventory: str) -> NodeStatus:
@@ -96,7 +96,7 @@ def with_labels(
     wanted = dict(names.hardware.get(status.node, {}))
     if current and current.verified:
         wanted |= served_labels(current, names.domain)
-    found = {
+    present = {
         key: value
         for key, value in labels.items()
         if key in wanted
@@ -104,9 +104,9 @@ def with_labels(
         or (status.node in names.hardware and is_hardware_label(key, names.release, names.domain))
     }
     wrong = [
-        _difference(key, found.get(key), wanted.get(key))
-        for key in sorted(found.keys() | wanted.keys())
-        if found.get(key) != wanted.get(key)
+        _difference(key, present.get(key), wanted.get(key))
+        for key in sorted(present.keys() | wanted.keys())
+        if present.get(key) != wanted.get(key)
     ]
     return status.model_copy(
         update={

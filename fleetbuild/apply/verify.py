@@ -147,5 +147,5 @@ def _part_of_plan(plan: Plan, names: Collection[str]) -> Plan:
 
 
 def _with(result: Result, nodes: Collection[NodeResult]) -> Result:
-    known = {node.node: node for node in result.nodes} | {node.node: node for node in nodes}
-    return result.model_copy(update={"nodes": tuple(known.values())})
+    by_node = {node.node: node for node in result.nodes} | {node.node: node for node in nodes}
+    return result.model_copy(update={"nodes": tuple(by_node.values())})

@@ -9,14 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
-from fleetbuild.ansible import HostRun, Secrets, TaskEvent
-from fleetbuild.ansible.fleet_playbooks import AnsiblePlaybooks, interpreter_for_modules
+from fleetbuild.ansible import Playbooks, Secrets
 from fleetbuild.ansible.hook_commands import run_commands
+from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.context import Tools
 from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
@@ -107,7 +106,10 @@ class FleetAccess:
             return run_commands(call, self.state.root / "runs", self.stopping.is_set)
         until = time.monotonic() + call.hook.timeout
         try:
-            hosts = self._playbooks(lambda: self.stopping.is_set() or time.monotonic() > until)(
+            hosts = replace(
+                self.playbooks,
+                stopping=lambda: self.stopping.is_set() or time.monotonic() > until,
+            ).run(
                 call.hook.playbook,
                 limit=list(call.nodes),
                 extravars={"fleetbuild_hook": call.model_dump(exclude={"hook"})},
@@ -116,36 +118,24 @@ class FleetAccess:
         except KeyboardInterrupt:
             if self.stopping.is_set() or time.monotonic() <= until:
                 raise
-            late = HookFailure(reason=f"{call.too_late}.")
-            return dict.fromkeys(call.nodes, late)
+            return dict.fromkeys(call.nodes, HookFailure(reason=f"{call.too_late}."))
         return {
             name: HookFailure(reason=host.message or "unreachable", log=host.log or None)
             for name, host in hosts.items()
             if host.state != "ok"
         }
 
-    def run_playbook(
-        self,
-        name: str,
-        *,
-        limit: Sequence[str],
-        extravars: Mapping[str, Any],
-        on_event: Callable[[TaskEvent], None],
-        at_once: int = 1,
-    ) -> Mapping[str, HostRun]:
-        """Run one of our playbooks on some of these nodes. A probe must have reached them."""
-        playbooks = self._playbooks(self.stopping.is_set)
-        return playbooks(name, limit=limit, extravars=extravars, on_event=on_event, at_once=at_once)
-
-    def _playbooks(self, stopping: Callable[[], bool]) -> AnsiblePlaybooks:
-        return AnsiblePlaybooks(
+    @cached_property
+    def playbooks(self) -> Playbooks:
+        """Ansible on these nodes. A probe must have reached the nodes that a playbook runs on."""
+        return Playbooks(
             inventory=self.inventory.source,
             secrets=self.secrets,
             state_dir=self.state.root,
             forks=self.forks,
-            interpreters=dict(self._interpreters),
+            interpreters=self._interpreters,
             silence=_SILENCE_FACTOR * self.timeout,
-            stopping=stopping,
+            stopping=self.stopping.is_set,
         )
 
 
@@ -163,10 +153,10 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
     return Tools(
         probe=access.probe,
         find_changes=changes_since_plan,
-        playbook=access.run_playbook,
+        run_playbook=access.playbooks.run,
         wheels=store,
         audit=partial(audit_findings, revoked=store.revocations),
-        revoked=partial(_revoked_groups, store),
+        revoked=lambda plan: store.revocations.in_plan(plan),  # noqa: PLW0108 (reads the list anew)
         import_names_of=import_names,
         render_manifests=partial(_manifests, store),
         hook=access.run_hook,
@@ -175,11 +165,6 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         stop=access.stopping.set,
         sign=ReleaseSigner(signer) if signer else None,
     )
-
-
-def _revoked_groups(store: Store, plan: Plan) -> Mapping[str, str]:
-    """Return the groups of a plan that need something revoked; the list is read when asked."""
-    return store.revocations.in_plan(plan)
 
 
 @contextmanager
@@ -193,7 +178,7 @@ def open_labeller(
             "Leave out --kubeconfig and --context, or set kubernetes.labels: api in"
             " fleetbuild.yml and plan again.",
         )
-    files = NfdLabeller(names, access.run_playbook, access.state)
+    files = NfdLabeller(names, access.playbooks.run, access.state)
     if by == "files":
         yield ManualLabels(files)
     elif by == "nfd":
@@ -232,7 +217,7 @@ def run_on_fleet(
             left={name: str(result.release_id) for name, result in left.items()},
             state=access.state,
             probe=access.probe,
-            playbook=access.run_playbook,
+            run_playbook=access.playbooks.run,
             labels=labels,
             on_event=on_event,
         )
@@ -251,12 +236,11 @@ def checks_by_manifest(
         imports = knows.import_names or (import_names(stored[0].path) if stored else ())
         return Checks(imports=imports, snippets=knows.checks)
 
-    return partial(_of_all, of_wheel)
+    def of_release(manifest: Manifest) -> Checks:
+        checks = [of_wheel(wheel) for wheel in manifest.wheels]
+        return Checks(
+            imports=tuple(name for wheel in checks for name in wheel.imports),
+            snippets=tuple(snippet for wheel in checks for snippet in wheel.snippets),
+        )
 
-
-def _of_all(of_wheel: Callable[[ManifestWheel], Checks], manifest: Manifest) -> Checks:
-    each = [of_wheel(wheel) for wheel in manifest.wheels]
-    return Checks(
-        imports=tuple(name for checks in each for name in checks.imports),
-        snippets=tuple(snippet for checks in each for snippet in checks.snippets),
-    )
+    return of_release

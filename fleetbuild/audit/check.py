@@ -1,11 +1,13 @@
-"""Check whether a wheel may be installed on nodes of a target.
+"""Check whether a wheel may be installed on nodes of a target, and compare two builds of one wheel.
 
-In: a wheel's audit and a target. Out: a sentence for each problem.
+In: a wheel's audit and a target, or two wheel files. Out: a sentence for each problem, or for each
+file that differs.
 """
 
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib.resources import files
@@ -17,6 +19,7 @@ from packaging.tags import Tag, parse_tag
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit import aarch64, x86
+from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.models import ElfAudit, WheelAudit, code_runs_on
 from fleetbuild.audit.wheel import audit_wheel
@@ -67,22 +70,22 @@ def check_wheel(
 
 
 def _identity(audit: WheelAudit, package: str, version: str) -> Iterator[str]:
-    said = {
+    names = {
         "METADATA": (audit.name, audit.version),
         "its file name": (audit.file_name, audit.file_version),
     }
-    for where, (name, found) in said.items():
-        if name and found and not same(name, found, package, version):
-            yield f"{audit.file} should be {package} {version}, but {where} says {name} {found}"
+    for where, (name, actual) in names.items():
+        if name and actual and not same(name, actual, package, version):
+            yield f"{audit.file} should be {package} {version}, but {where} says {name} {actual}"
 
 
 def _unpinned(audit: WheelAudit, pins: Iterable[str]) -> Iterator[str]:
     for pin in pins:
         name = pin.partition("==")[0]
-        said = [text for text in audit.requires if _required(text) == canonicalize_name(name)]
-        if [re.sub(r"\s|\[.*?\]", "", text) for text in said] != [pin]:
-            found = " and ".join(said) or f"nothing of {name}"
-            yield f"{audit.file} must require {pin}, but its METADATA requires {found}"
+        required = [text for text in audit.requires if _required(text) == canonicalize_name(name)]
+        if [re.sub(r"\s|\[.*?\]", "", text) for text in required] != [pin]:
+            actual = " and ".join(required) or f"nothing of {name}"
+            yield f"{audit.file} must require {pin}, but its METADATA requires {actual}"
 
 
 def _required(text: str) -> str:
@@ -161,8 +164,8 @@ def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iter
         if not any(code_runs_on(code, sm) for code in (*machine, *(f"{each}+PTX" for each in ptx))):
             yield f"{audit.file} has no code for SM {sm}; it has {_sorted(machine | ptx)}"
     if target.ptx and target.ptx not in ptx:
-        found = f"only for SM {_sorted(ptx)}" if ptx else "for no SM"
-        yield f"{audit.file} must contain PTX for SM {target.ptx} (cuda_ptx), but has PTX {found}"
+        actual = f"only for SM {_sorted(ptx)}" if ptx else "for no SM"
+        yield f"{audit.file} must contain PTX for SM {target.ptx} (cuda_ptx), but has PTX {actual}"
     if "." in version.partition("+")[2]:  # built by fleetbuild: its version names its SMs
         for elf in own:
             yield from _beyond(elf, target, package)
@@ -202,3 +205,36 @@ def _table(name: str) -> dict[str, Any]:
 
 def _either(texts: Iterable[str]) -> str:
     return ", ".join(sorted(set(texts)))
+
+
+def differences(one: Path, other: Path) -> tuple[str, ...]:
+    """Return the files of two wheels that differ; empty if both have the same content.
+
+    Two nodes that build the same confirm that one alone did not decide the content. The archives
+    may differ: order, times and compression are not content, and RECORD follows from the files.
+    """
+    try:
+        with zipfile.ZipFile(one) as first, zipfile.ZipFile(other) as second:
+            return tuple(_compare(Archive(first), Archive(second)))
+    except BROKEN as error:
+        return (f"a wheel cannot be read: {error}",)
+
+
+def _compare(first: Archive, second: Archive) -> list[str]:
+    if problems := (*first.problems, *second.problems):
+        return list(problems[:1])
+    names, others = _content(first), _content(second)
+    differing = [f"only the first build has {name}" for name in sorted(names - others)]
+    differing += [f"only the second build has {name}" for name in sorted(others - names)]
+    for name in sorted(names & others):
+        (digest, size), (digest2, size2) = (
+            archive.digest(name, "sha256") for archive in (first, second)
+        )
+        if digest != digest2:
+            sizes = f"{size} bytes each" if size == size2 else f"{size} and {size2} bytes"
+            differing.append(f"{name} differs ({sizes})")
+    return differing
+
+
+def _content(archive: Archive) -> set[str]:
+    return {name for name in archive.names if not name.endswith(".dist-info/RECORD")}

@@ -64,7 +64,7 @@ def content_problems(
         return
     for command in commands:
         why = _command_problem(command)
-        if why and not any(fnmatchcase(f"entry point {command}", each) for each in patterns):
+        if why and not any(fnmatchcase(f"entry point {command}", pattern) for pattern in patterns):
             yield f"its entry point {command!r} {why}"
 
 
@@ -89,7 +89,9 @@ def installed_path(file: str) -> str:
 
 def commands_of(archive: Archive) -> tuple[str, ...]:
     """Return the commands that a wheel's entry points make; raises Unclear."""
-    return tuple(each.name for each in entry_points(archive) if each.group in COMMANDS)
+    return tuple(
+        entry_point.name for entry_point in entry_points(archive) if entry_point.group in COMMANDS
+    )
 
 
 def announced_files(archive: Archive) -> tuple[str, ...]:

@@ -53,8 +53,8 @@ def installed_size(wheel: Path) -> int:
             members = file.infolist()
     except BROKEN:
         return 0  # its audit says so
-    compiled = (each.file_size for each in members if each.filename.endswith(".py"))
-    return sum(each.file_size for each in members) + sum(compiled)
+    compiled = (member.file_size for member in members if member.filename.endswith(".py"))
+    return sum(member.file_size for member in members) + sum(compiled)
 
 
 @cache

@@ -123,7 +123,7 @@ class Elf:
         rows = self._table(_SECTION, header[6], header[12], header[11])
         self.sections = [Section(*row[:7]) for row in rows]
         self._names = header[13]
-        stored = sum(each.size for each in self.sections if each.kind != _SHT_NOBITS)
+        stored = sum(section.size for section in self.sections if section.kind != _SHT_NOBITS)
         mapped = sum(row[5] for row in self._headers if row[0] == _PT_LOAD)
         if max(stored, mapped) > 2 * len(self.data):
             raise BrokenElf("its sections are larger than the file")

@@ -79,8 +79,8 @@ def _tag_problems(text: str | None, audit: WheelAudit) -> Iterator[str]:
     short = [line for line in lines[:_MOST_TAGS] if line.count("-") == 2 and len(line) <= 255]
     tags = {str(tag) for line in short for tag in parse_tag(line)}
     if audit.tags and tags != set(audit.tags):
-        said = ", ".join(sorted(tags)) or "no tags"
-        yield f"WHEEL says {said}, its file name says {', '.join(audit.tags)}"
+        listed = ", ".join(sorted(tags)) or "no tags"
+        yield f"WHEEL says {listed}, its file name says {', '.join(audit.tags)}"
 
 
 def _record_problems(archive: Archive, folder: str) -> Iterator[str]:
@@ -107,9 +107,9 @@ def _row_problems(archive: Archive, name: str, row: list[str] | None) -> Iterato
         yield f"{name!r} has no valid hash in RECORD"
         return
     try:
-        found, _ = archive.digest(name, algorithm)
+        digest, _ = archive.digest(name, algorithm)
     except BROKEN as error:
         yield f"{name!r} cannot be unpacked: {error}"
         return
-    if found != wanted:
+    if digest != wanted:
         yield f"{name!r} does not match RECORD: {algorithm} differs"

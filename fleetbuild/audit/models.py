@@ -84,7 +84,7 @@ class ElfAudit(Frozen):
 
     def kernels_missing(self, sm: str) -> tuple[str, ...]:
         """Return the kernels that have no code for an SM, neither machine code nor PTX."""
-        missing = (each.names for each in self.kernels if not each.run_on(sm))
+        missing = (kernel.names for kernel in self.kernels if not kernel.run_on(sm))
         return tuple(sorted({name for names in missing for name in names}))
 
     def _used(self, when: When) -> frozenset[str]:

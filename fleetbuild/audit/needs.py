@@ -19,10 +19,10 @@ def read_needs(path: Path) -> WheelNeeds:
     """Return what each ELF file of a wheel needs; `problems` say which files are not readable."""
     if is_usual(path):
         return needs_here(path)
-    found = read_apart("needs", path)
-    if found is None:
+    document = read_apart("needs", path)
+    if document is None:
         return WheelNeeds(file=path.name, problems=(too_much(),))
-    return WheelNeeds.model_validate_json(found)
+    return WheelNeeds.model_validate_json(document)
 
 
 def needs_here(path: Path) -> WheelNeeds:

@@ -55,11 +55,11 @@ def loaded_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
     """Return a sentence for each wheel that another package of the release imports by itself."""
     with ExitStack() as opened:
         wheels = list(_opened(paths, opened))
-        there = {wheel.name for wheel in wheels}
+        names = {wheel.name for wheel in wheels}
         return tuple(
             f"{wheel.path.name} is loaded by {loader} by itself (entry points {group})"
             for group, loader in content_table()["autoload"].items()
-            if loader in there
+            if loader in names
             for wheel in wheels
             if wheel.name != loader and group in _groups(wheel.archive)
         )
@@ -67,7 +67,7 @@ def loaded_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
 
 def _groups(archive: Archive) -> frozenset[str]:
     try:
-        return frozenset(each.group for each in entry_points(archive))
+        return frozenset(entry_point.group for entry_point in entry_points(archive))
     except Unclear:  # the audit of the wheel refuses it
         return frozenset()
 

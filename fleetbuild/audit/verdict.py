@@ -64,7 +64,7 @@ def judge(
 ) -> Verdict:
     """Return the verdict for a machine with these CPU features and GPUs."""
     own = [elf for elf in needs.files if elf.arch == arch]
-    found = [
+    verdicts = [
         *(finding for elf in own for finding in _cpu(elf, package, frozenset(features))),
         *(finding for elf in own for sm in sorted(sms, key=sm_order) for finding in _gpu(elf, sm)),
         *(Verdict(verdict="undecided", where=problem) for problem in needs.problems),
@@ -76,24 +76,24 @@ def judge(
     ]
     guarded = {feature for elf in own for feature in elf.guarded}
     lacking = tuple(sorted(guarded - frozenset(features)))
-    if not found:
+    if not verdicts:
         return Verdict(verdict="runs", guarded=lacking)
-    worst = min(found, key=lambda each: _WORST.index(each.verdict))
-    same = [each for each in found if each.verdict == worst.verdict and each.where]
+    worst = min(verdicts, key=lambda each: _WORST.index(each.verdict))
+    same = [each for each in verdicts if each.verdict == worst.verdict and each.where]
     more = f"; and {len(same) - _SHOWN} more" if len(same) > _SHOWN else ""
     return Verdict(
         verdict=worst.verdict,
         where="; ".join(str(each.where) for each in same[:_SHOWN]) + more,
-        features=tuple(sorted({name for each in found for name in each.features})),
+        features=tuple(sorted({name for each in verdicts for name in each.features})),
         guarded=lacking,
-        checks=worst.verdict == "undecided" and all(each.features for each in found),
+        checks=worst.verdict == "undecided" and all(each.features for each in verdicts),
     )
 
 
 def refusal_of(package: str) -> str | None:
     """Return what this package says on a CPU below its baseline; None if it does not check."""
-    known: dict[str, str] = _table()["packages"]
-    return known.get(canonicalize_name(package))
+    packages: dict[str, str] = _table()["packages"]
+    return packages.get(canonicalize_name(package))
 
 
 def _cpu(elf: ElfAudit, package: str, features: frozenset[str]) -> Iterator[Verdict]:
@@ -103,9 +103,9 @@ def _cpu(elf: ElfAudit, package: str, features: frozenset[str]) -> Iterator[Verd
     if by_default and elf.checks_cpu:
         yield _finding("undecided", elf, by_default, "the file checks the CPU, perhaps before this")
     elif by_default:
-        said = refusal_of(package)
-        kind: VerdictName = "refuses" if said else "dies-in-use"
-        yield _finding(kind, elf, by_default, said or "nothing checks the CPU before it")
+        refusal = refusal_of(package)
+        kind: VerdictName = "refuses" if refusal else "dies-in-use"
+        yield _finding(kind, elf, by_default, refusal or "nothing checks the CPU before it")
 
 
 def _finding(verdict: VerdictName, elf: ElfAudit, lacking: frozenset[str], why: str) -> Verdict:

@@ -58,11 +58,11 @@ def audit_wheel(
     allowed, top_level = tuple(allowed), tuple(top_level)
     if usual:
         return audit_here(path, allowed, top_level)
-    found = read_apart("audit", path, allowed=allowed, top_level=top_level)
-    if found is None:
+    document = read_apart("audit", path, allowed=allowed, top_level=top_level)
+    if document is None:
         problems = (too_much(),)
         return WheelAudit(file=path.name, sha256=sha256_of(path), problems=problems)
-    return WheelAudit.model_validate_json(found)
+    return WheelAudit.model_validate_json(document)
 
 
 def audit_here(path: Path, allowed: Iterable[str], top_level: Collection[str]) -> WheelAudit:

@@ -86,8 +86,8 @@ class Command(TyperCommand):
         values = ", ".join(item.value for item in param.shell_complete(ctx, "") if item.value)
         valid = f"one of: {values}" if values else _NUMBERS.get(str(name))
         if valid:
-            given = re.search("'[^']*'(?= is not)", problem.message)
-            value = given[0] if given else "this value"
+            quoted = re.search("'[^']*'(?= is not)", problem.message)
+            value = quoted[0] if quoted else "this value"
             refuse(f"fleetbuild {_words(ctx)} does not accept {value} as {name}.", f"Use {valid}.")
 
 

@@ -18,7 +18,7 @@ import typer
 from fleetbuild.cli.session import Session, read_secrets
 
 if TYPE_CHECKING:
-    from fleetbuild import Secrets
+    from fleetbuild import RequirementList, Secrets
 
 InventoryArgument = Annotated[
     str,
@@ -39,7 +39,11 @@ Packages = Annotated[
 Requirements = Annotated[
     list[Path] | None,
     typer.Option(
-        "--requirement", "-r", metavar="FILE", help="A requirements.txt; can be repeated."
+        "--requirement",
+        "--requirements",
+        "-r",
+        metavar="FILE",
+        help="A requirements.txt; can be repeated.",
     ),
 ]
 Constraints = Annotated[
@@ -67,6 +71,15 @@ Targets = Annotated[
         metavar="NAME",
         help="Plan for this kind of machine, such as sm89-avx2-cp311, in place of the nodes, which"
         " only build; can be repeated.",
+    ),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--for",
+        metavar="KIND",
+        help="Judge for this rung (avx2), SM (sm61), group (sm61-avx2-cp311) or CPU model"
+        " (IvyBridge); can be repeated.",
     ),
 ]
 Limit = Annotated[
@@ -109,6 +122,13 @@ BecomePasswordFile = Annotated[
         "--become-pass-file",
         metavar="FILE",
         help="A file with the become password, or a program that prints it, as in Ansible.",
+    ),
+]
+Detailed = Annotated[
+    bool,
+    typer.Option(
+        "--detailed-exitcode",
+        help="Exit with 10 if there is something to do and nothing worse to report.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before nodes are changed.")]
@@ -180,6 +200,30 @@ class OutputOptions(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PackageOptions(OptionGroup):
+    """What is planned: packages, files that list them, and kinds of machines in place of nodes."""
+
+    package: Packages = None
+    requirement: Requirements = None
+    constraint: Constraints = None
+    lock: Lock = None
+    group: Groups = None
+    target: Targets = None
+
+    def listed(self) -> RequirementList:
+        """Return the packages and bounds in the files that the options name."""
+        from fleetbuild import read_requirement_files
+
+        return read_requirement_files(
+            requirements=self.requirement or (),
+            constraints=self.constraint or (),
+            lock=self.lock,
+            groups=self.group or (),
+            others=bool(self.package),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeOptions(OptionGroup):
     """Which nodes of the inventory are reached, and how."""
 
@@ -232,7 +276,7 @@ def expand(function: Callable[..., None]) -> Callable[..., None]:
         function(**values)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 

@@ -88,30 +88,12 @@ def open_fleet(
 
 def release_here(name: str, config: Path | None) -> InstalledRelease:
     """Return the current release on this machine, by fleetbuild.yml if it names an install path."""
-    found = Path("fleetbuild.yml") if config is None else config
+    file = Path("fleetbuild.yml") if config is None else config
     paths = []
-    if config is not None or found.is_file():
-        install = fleetbuild.load_config(found).install
+    if config is not None or file.is_file():
+        install = fleetbuild.load_config(file).install
         paths = [install.path] if "path" in install.model_fields_set else []
     return fleetbuild.installed_release(name, paths)
-
-
-def listed(
-    requirement: Sequence[Path] | None,
-    constraint: Sequence[Path] | None,
-    lock: Path | None,
-    group: Sequence[str] | None,
-    *,
-    packages: Sequence[str] | None,
-) -> RequirementList:
-    """Return the packages and bounds in the files that these options name."""
-    return fleetbuild.read_requirement_files(
-        requirements=requirement or (),
-        constraints=constraint or (),
-        lock=lock,
-        groups=group or (),
-        others=bool(packages),
-    )
 
 
 def chosen_inventory(run: Session, named: str | None) -> str:
@@ -137,14 +119,17 @@ def probe(
     return facts, time.monotonic() - began
 
 
-def read_cluster(run: Session, fleet: Fleet) -> tuple[dict[str, Facts], float]:
-    """Return the facts that the cluster has of its Nodes, and the seconds that it took to ask."""
+def read_cluster(
+    run: Session, cluster: ClusterOptions, config: Path | None
+) -> tuple[Fleet, dict[str, Facts], float]:
+    """Return the fleet of a cluster's Nodes, their facts, and the seconds that it took to ask."""
     began = time.monotonic()
+    named = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
     with waiting(run.out, "Reading the cluster"):
-        facts = fleet.probe()
+        fleet = fleetbuild.Fleet.from_cluster(named, config=config, state_dir=run.state_dir)
     for sentence in fleet.inventory.warnings:
         run.out.warn(f"warning: {sentence}")
-    return facts, time.monotonic() - began
+    return fleet, fleet.probe(), time.monotonic() - began
 
 
 def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus]:
@@ -158,9 +143,9 @@ def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
     return waiting(run.out, probing_nodes(len(names)), names)
 
 
-def refuse_without_ssh(option: str, **given: object) -> None:
+def refuse_without_ssh(option: str, **options: object) -> None:
     """Refuse options about SSH together with an option that asks no node."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None:
             raise fleetbuild.UsageError(
                 f"--{name} does not go with {option}, which asks no node.", f"Leave out --{name}."

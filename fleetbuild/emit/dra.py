@@ -12,7 +12,7 @@ from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.kubernetes.labels.classes import classes
 from fleetbuild.kubernetes.labels.devices import CAPABILITY, DRIVER
 from fleetbuild.kubernetes.labels.node_labels import check_domain
-from fleetbuild.kubernetes.manifests.names import dns_label
+from fleetbuild.kubernetes.manifests.names import dns_label, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import dump
 from fleetbuild.models import Plan
 
@@ -67,7 +67,7 @@ def no_limits(domain: str) -> str:
 
 def _sm_sets(plan: Plan) -> Iterator[tuple[str, ...]]:
     """Yield each SM alone, then each set of several that a class is built for."""
-    built = {each.sms for each in classes(plan) if each.sms}
+    built = {class_.sms for class_ in classes(plan) if class_.sms}
     alone = {(sm,) for sms in built for sm in sms}
     for some in (alone, built - alone):
         yield from sorted(some, key=lambda sms: [sm_order(sm) for sm in sms])
@@ -79,12 +79,7 @@ def _device_class(plan: Plan, sms: tuple[str, ...]) -> dict[str, object]:
     resource = resource_name(plan.label_domain, sms)
     one_of = fits[0] if len(fits) == 1 else f"({' || '.join(fits)})"
     return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {
-            "name": _name(plan, sms),
-            "labels": {"app.kubernetes.io/managed-by": "fleetbuild"},
-        },
+        **object_head("resource.k8s.io/v1", "DeviceClass", name=_name(plan, sms)),
         "spec": {
             "selectors": [
                 {

@@ -13,7 +13,7 @@ from pathlib import Path
 from fleetbuild.emit.kinds import emit_kind
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.kubernetes import Delivery, Serving
-from fleetbuild.kubernetes.manifests.libraries import library_warnings
+from fleetbuild.kubernetes.manifests.images import library_warnings
 from fleetbuild.models import Plan, ReleaseFile
 from fleetbuild.store import Store
 from fleetbuild.store.fetch_locked import fetch_releases, lacking, way_on
@@ -104,7 +104,9 @@ class Emission:
             f"{sentence} It gets no {made}. {way_on(self.plan, self.store)}."
             for sentence in lacking(self.plan, self.store).values()
         )
-        not_fetched = (f"{each.message} {each.fix or ''}".strip() for each in fetched.problems)
+        not_fetched = (
+            f"{problem.message} {problem.fix or ''}".strip() for problem in fetched.problems
+        )
         return wheels, (*not_fetched, *left_out)
 
     def libraries(self, wheels: Mapping[str, Sequence[ReleaseFile]]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from fleetbuild.kubernetes.labels.node_labels import (
     label_key,
     labels_of_class,
 )
-from fleetbuild.kubernetes.manifests.names import label_value
+from fleetbuild.kubernetes.manifests.names import label_value, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import Plan
 from fleetbuild.text import fold
@@ -89,7 +89,7 @@ def node_pools(plan: Plan, node_class: str | None) -> tuple[dict[str, str], tupl
     if node_class is None:
         return files, (_NO_NODE_CLASS, *reserved)
     wanted, seen = NodeClass.parse(node_class), instance_types(plan)
-    pools = [_node_pool(plan, each, wanted, seen) for each in ours]
+    pools = [_node_pool(plan, class_, wanted, seen) for class_ in ours]
     header = _KARPENTER.format(file=KARPENTER, shared=_SHARED)
     first, *rest = pools
     files[KARPENTER] = "---\n".join([dump(first, header), *map(dump, rest)])
@@ -100,11 +100,11 @@ def instance_types(plan: Plan) -> dict[str, set[str]]:
     """Return {instance type: the classes of the nodes that were seen to have it}."""
     hardware = hardware_of_hosts(plan)
     key = label_key(plan.label_domain, "class", plan.release)
-    found: dict[str, set[str]] = {}
+    types: dict[str, set[str]] = {}
     for name, node in plan.nodes.items():
         if node.instance_type:
-            found.setdefault(node.instance_type, set()).add(hardware.get(name, {}).get(key, ""))
-    return found
+            types.setdefault(node.instance_type, set()).add(hardware.get(name, {}).get(key, ""))
+    return types
 
 
 def _node_pool(
@@ -120,12 +120,7 @@ def _node_pool(
     elif why:
         requirements[-1] = Note(requirements[-1], why)
     return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {
-            "name": flavor_name(plan, each),
-            "labels": {"app.kubernetes.io/managed-by": "fleetbuild"},
-        },
+        **object_head("karpenter.sh/v1", "NodePool", name=flavor_name(plan, each)),
         "spec": {
             "template": {
                 "metadata": {"labels": _labels(plan, each)},
@@ -150,7 +145,7 @@ def _types(each: HardwareClass, seen: Mapping[str, set[str]]) -> tuple[list[str]
 
 
 def _unseen(plan: Plan, seen: Mapping[str, set[str]]) -> Iterator[str]:
-    without = [each.name for each in classes(plan) if not _types(each, seen)[0]]
+    without = [class_.name for class_ in classes(plan) if not _types(class_, seen)[0]]
     if without:
         yield (
             f"{fold(without)}: no instance type was seen in this class alone, so {KARPENTER} names"
@@ -160,7 +155,7 @@ def _unseen(plan: Plan, seen: Mapping[str, set[str]]) -> Iterator[str]:
 
 
 def _autoscaler(plan: Plan) -> dict[str, object]:
-    return {each.name: _tags(_labels(plan, each)) for each in classes(plan)}
+    return {class_.name: _tags(_labels(plan, class_)) for class_ in classes(plan)}
 
 
 def _tags(labels: Mapping[str, str]) -> dict[str, object]:

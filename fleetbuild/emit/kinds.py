@@ -75,7 +75,9 @@ _OWN = (
 
 def emit_kinds() -> dict[str, EmitKind]:
     """Return every kind by its name. A plug-in does not replace a kind of ours."""
-    plug_ins = {each.name: EmitKind(each) for each in entry_points(group=ENTRY_POINTS)}
+    plug_ins = {
+        entry_point.name: EmitKind(entry_point) for entry_point in entry_points(group=ENTRY_POINTS)
+    }
     return {**plug_ins, **{kind.name: kind for kind in _OWN}}
 
 

@@ -6,7 +6,7 @@ from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.classes import HardwareClass, classes
 from fleetbuild.kubernetes.labels.features import GPU, GPU_TOLERATION
 from fleetbuild.kubernetes.labels.node_labels import check_domain, labels_of_class
-from fleetbuild.kubernetes.manifests.names import dns_label
+from fleetbuild.kubernetes.manifests.names import dns_label, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import dump
 from fleetbuild.models import Plan
 
@@ -34,14 +34,14 @@ def resource_flavors(plan: Plan) -> str | None:
     ours = classes(plan)
     if not ours:
         return None
-    covered = ["cpu", "memory", *([GPU] if any(each.sms for each in ours) else [])]
-    names = (flavor_name(plan, each) for each in ours)
+    covered = ["cpu", "memory", *([GPU] if any(class_.sms for class_ in ours) else [])]
+    names = (flavor_name(plan, class_) for class_ in ours)
     header = _HEADER.format(
         file=FILE,
         covered=f"[{', '.join(covered)}]",
         flavors="\n".join(f"          - name: {name}" for name in names),
     )
-    first, *rest = (_flavor(plan, each) for each in ours)
+    first, *rest = (_flavor(plan, class_) for class_ in ours)
     return "---\n".join([dump(first, header), *map(dump, rest)])
 
 
@@ -63,11 +63,6 @@ def _flavor(plan: Plan, each: HardwareClass) -> dict[str, object]:
     if each.sms:
         spec["tolerations"] = [GPU_TOLERATION]
     return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ResourceFlavor",
-        "metadata": {
-            "name": flavor_name(plan, each),
-            "labels": {"app.kubernetes.io/managed-by": "fleetbuild"},
-        },
+        **object_head("kueue.x-k8s.io/v1beta2", "ResourceFlavor", name=flavor_name(plan, each)),
         "spec": spec,
     }

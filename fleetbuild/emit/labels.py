@@ -52,8 +52,8 @@ def compare_labels(
     compared = {}
     for name, status in found.items():
         node = nodes.get(names.in_cluster(name))
-        known = facts.get(name)
-        current = known.release.get(names.release) if known else None
+        node_facts = facts.get(name)
+        current = node_facts.release.get(names.release) if node_facts else None
         labels = node.labels if node else None
         compared[name] = with_labels(status, labels, current, names)
         if name in alias:
@@ -62,7 +62,7 @@ def compare_labels(
     hosts = {names.in_cluster(name) for name in found}
     others = () if limited else sorted(nodes.keys() - hosts)
     statuses = (status_without_host(name, nodes[name].labels, names) for name in others)
-    return compared | {f"node/{each.node}": each for each in statuses if each}
+    return compared | {f"node/{status.node}": status for status in statuses if status}
 
 
 def label_cluster(
@@ -98,8 +98,10 @@ def unlabel_cluster(
     nothing = WantedLabels(release={}, hardware={})
     with cluster.connect() as client:
         nodes = list_nodes(client)
-        found = {name for name, node in nodes.items() if not is_settled(node, nothing, labelling)}
-        outcomes = label_nodes(client, nodes, dict.fromkeys(sorted(found), nothing), labelling)
+        labelled = {
+            name for name, node in nodes.items() if not is_settled(node, nothing, labelling)
+        }
+        outcomes = label_nodes(client, nodes, dict.fromkeys(sorted(labelled), nothing), labelling)
     hosts_of = {called: host for host, called in names.nodes.items()}
     results = tuple(
         result_of(hosts_of.get(name, name), name, each, names.domain)

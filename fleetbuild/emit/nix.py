@@ -175,8 +175,8 @@ def _config(built: Sequence[PlannedWheel], cuda: str | None) -> str:
     if cuda is None:
         return "{ }"
     targets = [wheel.target for wheel in built if wheel.target.sms]
-    sms = " ".join(text(sm) for sm in max((each.sms for each in targets), key=len))
-    forward = "true" if any(each.ptx for each in targets) else "false"
+    sms = " ".join(text(sm) for sm in max((target.sms for target in targets), key=len))
+    forward = "true" if any(target.ptx for target in targets) else "false"
     return (
         "{\n      allowUnfree = true;\n      cudaSupport = true;\n"
         f"      cudaCapabilities = [ {sms} ];\n      cudaForwardCompat = {forward};\n    }}"

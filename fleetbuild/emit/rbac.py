@@ -7,7 +7,7 @@ labels, so an admission policy does.
 from __future__ import annotations
 
 from fleetbuild.kubernetes.labels.node_labels import check_domain
-from fleetbuild.kubernetes.manifests.names import dns_label
+from fleetbuild.kubernetes.manifests.names import dns_label, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import FlowStyle, Note, dump
 
 ROLES, POLICY = "rbac.yaml", "admission-policy.yaml"
@@ -70,9 +70,9 @@ def _roles(account: dict[str, str], name: str) -> list[dict[str, object]]:
         "subjects": [FlowStyle({"kind": "ServiceAccount", **account})],
     }
     return [
-        _head("v1", "ServiceAccount", **account),
-        {**_head(f"{_RBAC}/v1", "ClusterRole", name=NAME), "rules": rules},
-        {**_head(f"{_RBAC}/v1", "ClusterRoleBinding", name=name), **binding},
+        object_head("v1", "ServiceAccount", **account),
+        {**object_head(f"{_RBAC}/v1", "ClusterRole", name=NAME), "rules": rules},
+        {**object_head(f"{_RBAC}/v1", "ClusterRoleBinding", name=name), **binding},
     ]
 
 
@@ -104,8 +104,8 @@ def _policy(domain: str, user: str, name: str) -> list[dict[str, object]]:
     }
     binding = {"policyName": name, "validationActions": FlowStyle(["Deny"])}
     return [
-        {**_head(_ADMISSION, "ValidatingAdmissionPolicy", name=name), "spec": spec},
-        {**_head(_ADMISSION, "ValidatingAdmissionPolicyBinding", name=name), "spec": binding},
+        {**object_head(_ADMISSION, "ValidatingAdmissionPolicy", name=name), "spec": spec},
+        {**object_head(_ADMISSION, "ValidatingAdmissionPolicyBinding", name=name), "spec": binding},
     ]
 
 
@@ -129,8 +129,3 @@ def _unchanged(field: str) -> str:
 
 def _field(whose: str, field: str, empty: str) -> str:
     return f"{whose}.metadata.?{field}.orValue({empty})"
-
-
-def _head(version: str, kind: str, **names: str) -> dict[str, object]:
-    labels = {"app.kubernetes.io/managed-by": "fleetbuild"}
-    return {"apiVersion": version, "kind": kind, "metadata": {**names, "labels": labels}}

@@ -36,7 +36,7 @@ def _features_by_name() -> dict[str, frozenset[str]]:
 
 def rust_flags(features: Iterable[str]) -> str:
     """Return rustc's flags for exactly these features of a rung, beyond the architecture's own."""
-    names = (_DATA["features"][each] for each in sorted(features))
+    names = (_DATA["features"][feature] for feature in sorted(features))
     spelled = (row.get("rust", row["option"]) for row in names)
     listed = ",".join(f"+{name}" for name in spelled if name)
     return f"-C target-feature={listed}" if listed else ""

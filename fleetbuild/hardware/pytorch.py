@@ -155,7 +155,7 @@ def _torch(name: str, row: dict[str, Any]) -> Torch:
         build=row["build"],
         pypi=row["pypi"],
         releases={cuda: _release(release) for cuda, release in row["cuda"].items()},
-        reported={each["cuda"]: frozenset(each["sms"]) for each in row["reported"]},
+        reported={version["cuda"]: frozenset(version["sms"]) for version in row["reported"]},
         built={
             each["cuda"]: dict.fromkeys(each["archs"], tuple(each["sms"]))
             for each in _DATA["combinations"]["built"]

@@ -31,9 +31,11 @@ def read_fleet(client: Client, image: BuilderImage) -> tuple[Inventory, dict[str
         )
     features, warnings = _listed(client, _FEATURES)
     slices, more = _listed(client, _SLICES)
-    known, devices = by_node(features), devices_by_node(slices)
+    features_of, devices = by_node(features), devices_by_node(slices)
     facts = {
-        name: facts_of_node(nodes[name].document, known.get(name, ()), image, devices.get(name))
+        name: facts_of_node(
+            nodes[name].document, features_of.get(name, ()), image, devices.get(name)
+        )
         for name in sorted(nodes)
     }
     inventory = Inventory(

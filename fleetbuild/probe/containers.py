@@ -30,7 +30,7 @@ def look_into_image(
 ) -> dict[str, Container]:
     """Return what the image holds on each of these nodes."""
     nonce = f"fleetbuild-{secrets.token_hex(16)}"
-    found = ask(
+    answers = ask(
         nodes,
         container_script(),
         (nonce, image, section_seconds(timeout)),
@@ -46,7 +46,7 @@ def look_into_image(
         )
         if isinstance(one, Unreachable)
         else one
-        for name, one in found.items()
+        for name, one in answers.items()
     }
 
 
@@ -66,8 +66,8 @@ def read_container(output: str, nonce: str, image: str) -> Container:
         for line in output[:20_000].splitlines()
         if line.startswith(f"{nonce} ")
     ]
-    said = {pair[0]: pair[1] for pair in reversed(words) if len(pair) == 2}  # the first counts
-    engine = said.get("engine")
+    values = {pair[0]: pair[1] for pair in reversed(words) if len(pair) == 2}  # the first counts
+    engine = values.get("engine")
     if engine not in _ENGINES:
         return Container(
             image=image,
@@ -75,9 +75,9 @@ def read_container(output: str, nonce: str, image: str) -> Container:
             fix="Install podman on a node that builds, such as: apt-get install podman. Or name "
             "other nodes in build.builders.",
         )
-    found = _ID.fullmatch(said.get("id", "").strip())
-    if found is None:
-        why = short(said.get("said", "no reason given"), 200).rstrip(".")
+    image_id = _ID.fullmatch(values.get("id", "").strip())
+    if image_id is None:
+        why = short(values.get("said", "no reason given"), 200).rstrip(".")
         absent = re.search("image not known|no such image", why, re.IGNORECASE)
         return Container(
             image=image,
@@ -103,7 +103,7 @@ def read_container(output: str, nonce: str, image: str) -> Container:
         )
     return Container(
         image=image,
-        id=found[1],
+        id=image_id[1],
         libc=facts.libc,
         libstdcxx=facts.libstdcxx,
         pythons=facts.pythons,

@@ -39,9 +39,11 @@ def probe_nodes(
 ) -> dict[str, Facts]:
     """Probe these nodes and return their facts. Skipped nodes are not contacted."""
     asked = [node for node in nodes if not node.skip]
-    found = probe(asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event)
+    answers = probe(
+        asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event
+    )
     captures = {
-        name: one if isinstance(one, Unreachable) else one.capture for name, one in found.items()
+        name: one if isinstance(one, Unreachable) else one.capture for name, one in answers.items()
     }
     if save:
         save_captures(save, captures)
@@ -49,7 +51,7 @@ def probe_nodes(
         keep(state.create(), captures)
     facts = {
         name: unreachable(one.reason, one.fix) if isinstance(one, Unreachable) else one.facts
-        for name, one in found.items()
+        for name, one in answers.items()
     }
     return _with_skipped(nodes, facts)
 
@@ -69,8 +71,8 @@ def last_facts(state: StateDir, nodes: Sequence[Node]) -> tuple[dict[str, Facts]
         for node in nodes
         if (age := state.probed(node.name)) and not state.is_changing(node.name)
     }
-    known = [node for node in nodes if node.name in ages]
-    return (stored_facts(state.facts, known) if known else {}), ages
+    probed = [node for node in nodes if node.name in ages]
+    return (stored_facts(state.facts, probed) if probed else {}), ages
 
 
 def with_containers(
@@ -100,10 +102,10 @@ def with_containers(
         and node.login.shell_type != "powershell"
         and facts[node.name].state == "ok"
     ]
-    found = look(asked, image) if look and asked else {}
+    containers = look(asked, image) if look and asked else {}
     return {
-        name: known.model_copy(update={"container": found.get(name, apart)})
-        for name, known in facts.items()
+        name: node_facts.model_copy(update={"container": containers.get(name, apart)})
+        for name, node_facts in facts.items()
     }
 
 
@@ -115,9 +117,9 @@ def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts
 def _with_skipped(nodes: Sequence[Node], found: Mapping[str, Facts]) -> dict[str, Facts]:
     """Add the skipped nodes: they count as skipped, not unreachable, unless captures exist."""
     missing = Facts(state="skipped", reason=SKIPPED)
-    known = {name: facts for name, facts in found.items() if facts.state != "unreachable"}
+    reached = {name: facts for name, facts in found.items() if facts.state != "unreachable"}
     return {
-        node.name: known.get(node.name, missing) if node.skip else found[node.name]
+        node.name: reached.get(node.name, missing) if node.skip else found[node.name]
         for node in nodes
     }
 

@@ -159,7 +159,10 @@ def render_windows(recipe: Recipe, build: WindowsBuild, given: RecipeInput) -> W
         files=_render_all(recipe, "windows.files", build.files, given),
         bundled={
             folder: tuple(
-                filter(None, (_render(recipe, "windows.bundled", each, given) for each in patterns))
+                filter(
+                    None,
+                    (_render(recipe, "windows.bundled", pattern, given) for pattern in patterns),
+                )
             )
             for folder, patterns in build.bundled.items()
         },

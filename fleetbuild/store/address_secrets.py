@@ -39,26 +39,26 @@ def _word_without_login(word: re.Match[str]) -> str:
 
 def logins_of(values: Iterable[str]) -> dict[str, str]:
     """Return user:password by host."""
-    found: dict[str, str] = {}
+    logins: dict[str, str] = {}
     for url in _addresses(values):
         parts = _parsed(url)
         if parts.hostname and parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            found.setdefault(parts.hostname, login)
-    return found
+            logins.setdefault(parts.hostname, login)
+    return logins
 
 
 def tokens_of(values: Iterable[str]) -> dict[str, str]:
     """Return the parts of these addresses that may be secret, by the text that replaces them."""
-    found: dict[str, str] = {}
+    tokens: dict[str, str] = {}
     for url in _addresses(values):
         parts = _parsed(url)
         secrets = [part for part in parts.path.split("/") if _TOKEN.fullmatch(part)]
         for secret in filter(None, (*secrets, parts.query)):
-            if parts.hostname and secret not in found.values():
-                number = sum(name.startswith(f"{HIDDEN}{parts.hostname}.") for name in found) + 1
-                found[f"{HIDDEN}{parts.hostname}.{number}{HIDDEN}"] = secret
-    return found
+            if parts.hostname and secret not in tokens.values():
+                number = sum(name.startswith(f"{HIDDEN}{parts.hostname}.") for name in tokens) + 1
+                tokens[f"{HIDDEN}{parts.hostname}.{number}{HIDDEN}"] = secret
+    return tokens
 
 
 def hide(text: str, tokens: Mapping[str, str]) -> str:

@@ -129,8 +129,8 @@ def _copy(
     size: int | None,
     check_cancelled: CancelCheck,
 ) -> str:
-    told = response.headers.get("Content-Length")
-    total = int(told) if told and told.isdigit() and len(told) < 20 else None
+    length = response.headers.get("Content-Length")
+    total = int(length) if length and length.isdigit() and len(length) < 20 else None
     limit = _MAX_BYTES if size is None else size
     if total is not None and total > limit:
         raise _Damaged(f"it has {total} bytes, more than {limit}")
@@ -162,10 +162,10 @@ def _request(url: str, credentials: Mapping[str, str]) -> urllib.request.Request
 
 def _netrc_login(host: str) -> str | None:
     try:
-        found = netrc.netrc().authenticators(host)
+        login = netrc.netrc().authenticators(host)
     except (OSError, netrc.NetrcParseError):
         return None
-    return f"{found[0]}:{found[2]}" if found else None
+    return f"{login[0]}:{login[2]}" if login else None
 
 
 def tls_context() -> ssl.SSLContext:

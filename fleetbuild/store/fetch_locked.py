@@ -91,24 +91,24 @@ def open_store(plan: Plan, state: StateDir, config: Config) -> Store:
 
 def lacking(plan: Plan, store: Store) -> dict[str, str]:
     """Return a sentence for each group whose release is incomplete in the store, by group."""
-    found = {}
+    missing = {}
     revoked = store.revocations.in_plan(plan)
     for group in plan.unblocked_groups:
         if why := revoked.get(group.name):
-            found[group.name] = f"{group.name}: {why}"
+            missing[group.name] = f"{group.name}: {why}"
             continue
         files = [file.file for file in group.dependencies or () if not _there(store, file)]
         built = [f"{w.package} {w.wheel_version}" for w in group.wheels if not store.find(w)]
         if files or built or not group.release_id:
-            found[group.name] = _sentence(group, built, files)
+            missing[group.name] = _sentence(group, built, files)
         elif shared := shared_in_cluster_release(plan, group, store):
             more = f" and {len(shared) - 3} more" if len(shared) > 3 else ""
-            found[group.name] = (
+            missing[group.name] = (
                 f"{group.name}: wheels of this release take each other's names:"
                 f" {'; '.join(shared[:3])}{more}."
                 " Leave out one of these packages, or take other versions."
             )
-    return found
+    return missing
 
 
 def way_on(plan: Plan, store: Store) -> str:

@@ -32,8 +32,8 @@ def probed_facts(state: StateDir) -> dict[str, Facts]:
     The last plan may cover a few nodes (--limit), but the releases of the others are still in use.
     """
     folders = state.facts.iterdir() if state.facts.is_dir() else ()
-    known = sorted(folder.name for folder in folders if state.probed(folder.name))
-    return facts_from(load_captures(state.facts, known)) if known else {}
+    names = sorted(folder.name for folder in folders if state.probed(folder.name))
+    return facts_from(load_captures(state.facts, names)) if names else {}
 
 
 def _outdated(state: StateDir) -> Iterator[Path]:

@@ -41,10 +41,10 @@ def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
         wanted = [ref]
     asked = _Git(address, mirrors).run("ls-remote", "--", address, *wanted, within=_ANSWER_WITHIN)
     answers = (line.partition("\t") for line in asked.splitlines())
-    found = {name: commit for commit, _, name in answers}
+    commits = {name: commit for commit, _, name in answers}
     for name in wanted:  # an annotated tag is an object of its own that points to the commit
-        if name in found and _COMMIT.fullmatch(found[name]):
-            return found[name]
+        if name in commits and _COMMIT.fullmatch(commits[name]):
+            return commits[name]
     raise ResolutionError(
         f"{without_login(address)} has no tag or branch {ref}.",
         "Ask for an existing version, or set the tag format in a recipe with source: ref:.",
@@ -155,11 +155,11 @@ class _Git:
         return values
 
 
-def _unreachable(address: str, said: str) -> InstallError:
-    lines = [line for line in without_login(said).splitlines() if line.strip()]
+def _unreachable(address: str, output: str) -> InstallError:
+    lines = [line for line in without_login(output).splitlines() if line.strip()]
     # Lines after the first error are advice or follow-up errors.
-    told = [line for line in lines if line.startswith(("fatal: ", "error: ", "ERROR: "))]
-    reason = (*told, *reversed(lines), "no reason given")[0]
+    errors = [line for line in lines if line.startswith(("fatal: ", "error: ", "ERROR: "))]
+    reason = (*errors, *reversed(lines), "no reason given")[0]
     reason = re.sub("^(fatal|error|ERROR): ", "", reason).rstrip(".")
     return InstallError(
         f"The source in {without_login(address)} cannot be fetched: {reason}.",

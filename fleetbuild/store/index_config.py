@@ -75,10 +75,10 @@ class IndexSettings:
     @property
     def key(self) -> str:
         """Return the indexes as text, without credentials."""
-        known = {**self.environment, **self.package_index}
+        headings = {**self.environment, **self.package_index}
         return "; ".join(
             f"{name}={hide(value, self.tokens)}"
-            for name, value in sorted(known.items())
+            for name, value in sorted(headings.items())
             if not name.endswith(("_USERNAME", "_PASSWORD"))
         )
 
@@ -128,7 +128,7 @@ def index_settings(
         values, logins_of(addresses), plain, mirrors=mirrors, tokens=tokens_of(addresses)
     )
     for name, address in settings.sources.items():
-        full = next(each for each in own.values() if without_login(each) == address)
+        full = next(package for package in own.values() if without_login(package) == address)
         parts = urlsplit(full)
         if parts.username is not None:
             values[f"UV_INDEX_{name.upper()}_USERNAME"] = unquote(parts.username)

@@ -44,9 +44,9 @@ def revoke(what: str, reason: str, state: StateDir) -> Revoked:
     store = Store(state.create().store)
     with hold_run_lock(state.root / "revoke.lock"):
         facts = probed_facts(state)
-        known = _known_wheels(store, facts)
-        named, entries = _normal(what, store, known), store.revocations.entries
-        before = next((each for each in entries if each.what == named), None)
+        wheels = _known_wheels(store, facts)
+        named, entries = _normal(what, store, wheels), store.revocations.entries
+        before = next((entry for entry in entries if entry.what == named), None)
         entry = Revocation(
             what=named,
             reason=reason[:_LONGEST],
@@ -54,8 +54,8 @@ def revoke(what: str, reason: str, state: StateDir) -> Revoked:
             artifact_key=before.artifact_key if before else None,
             delivered=_delivered(store, named) or (before.delivered if before else None),
         )
-        kept = tuple(each for each in entries if each.what != named)
-        revocations = Revocations(entries=(*kept, entry)).with_keys(known.items())
+        kept = tuple(entry for entry in entries if entry.what != named)
+        revocations = Revocations(entries=(*kept, entry)).with_keys(wheels.items())
         write_revocations(store.root, revocations)
         _journal(state).note("revoked", revoked=entry.what, reason=entry.reason)
     return concerned(revocations.entries[-1], store, facts)
@@ -69,20 +69,21 @@ def take_back(what: str, state: StateDir) -> Revocation:
         name, given, version = what.partition("==")
         wanted = f"{canonicalize_name(name)}=={version}" if given else what.lower()
         short = not given and _SHA256.fullmatch(wanted)
-        found = [
-            each
-            for each in entries
-            if each.what == wanted or (short and each.what.startswith(wanted))
+        matches = [
+            entry
+            for entry in entries
+            if entry.what == wanted or (short and entry.what.startswith(wanted))
         ]
-        if len(found) != 1:
+        if len(matches) != 1:
+            how = "the start of several hashes that are" if matches else "not"
             raise UsageError(
-                f"{what} is {'the start of several hashes that are' if found else 'not'} revoked.",
+                f"{what} is {how} revoked.",
                 "List the revoked wheels: fleetbuild revoke --list",
             )
-        rest = tuple(each for each in entries if each is not found[0])
+        rest = tuple(entry for entry in entries if entry is not matches[0])
         write_revocations(store.root, Revocations(entries=rest))
-        _journal(state).note("revocation taken back", revoked=found[0].what)
-    return found[0]
+        _journal(state).note("revocation taken back", revoked=matches[0].what)
+    return matches[0]
 
 
 def revoked_wheels(state: StateDir) -> tuple[Revoked, ...]:
@@ -111,8 +112,8 @@ def concerned(entry: Revocation, store: Store, facts: Mapping[str, Facts]) -> Re
 
 def _delivered(store: Store, sha256: str) -> str | None:
     """Return the hash of a stored wheel as its builder delivered it."""
-    found = (each.provenance for each in store.list() if each.sha256 == sha256)
-    return next((each.delivered_sha256 for each in found), None)
+    records = (stored.provenance for stored in store.list() if stored.sha256 == sha256)
+    return next((each.delivered_sha256 for each in records), None)
 
 
 def _journal(state: StateDir) -> Journal:
@@ -127,7 +128,7 @@ def _known_wheels(store: Store, facts: Mapping[str, Facts]) -> dict[str, str]:
         for manifest in known.release.values()
         for wheel in manifest.wheels
     }
-    return on_nodes | {each.sha256: each.provenance.artifact_key for each in store.list()}
+    return on_nodes | {stored.sha256: stored.provenance.artifact_key for stored in store.list()}
 
 
 def _normal(what: str, store: Store, known: Mapping[str, str]) -> str:
@@ -155,8 +156,8 @@ def _normal(what: str, store: Store, known: Mapping[str, str]) -> str:
         return matching[0]
     if len(digits) == 64:
         return digits
-    said = "the start of several hashes" if matching else "neither in the store nor on a node"
-    raise UsageError(f"{what} is {said}.", "Give all 64 digits of the sha256.")
+    why = "the start of several hashes" if matching else "neither in the store nor on a node"
+    raise UsageError(f"{what} is {why}.", "Give all 64 digits of the sha256.")
 
 
 def _is_version(text: str) -> bool:

@@ -140,7 +140,7 @@ def _texts_of_archive(path: Path) -> dict[str, str]:
 
 
 def _texts_of_tar(path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     size = 0
     with tarfile.open(path, "r:*") as tar:
         for count, member in enumerate(tar):
@@ -149,10 +149,10 @@ def _texts_of_tar(path: Path) -> dict[str, str]:
                 raise ValueError("it contains too many files for a source")
             if (name := _wanted(member.name)) and member.isfile() and member.size <= MAX_TEXT:
                 file = tar.extractfile(member)
-                found[name] = file.read().decode("utf-8", "replace") if file else ""
-            if len(found) == 2:
+                texts[name] = file.read().decode("utf-8", "replace") if file else ""
+            if len(texts) == 2:
                 break
-    return found
+    return texts
 
 
 def _texts_of_zip(path: Path) -> dict[str, str]:

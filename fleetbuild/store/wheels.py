@@ -58,9 +58,9 @@ class Store:
 
     def learn_revoked_keys(self, wheels: Iterable[tuple[str, str]]) -> Revocations:
         """Add the artifact keys of recalled wheels, by hash, to the revocations; return them."""
-        known = self.revocations
-        learned = known.with_keys(wheels)
-        if learned != known:
+        revocations = self.revocations
+        learned = revocations.with_keys(wheels)
+        if learned != revocations:
             write_revocations(self.root, learned)
         return learned
 
@@ -81,8 +81,8 @@ class Store:
             if not wheel.published:
                 add_sbom(path, Path(folder) / path.name, wheel)
                 path = Path(folder) / path.name
-            known = self._record(path, wheel, delivered, built_on=built_on, seconds=seconds)
-            return self._add(path, wheel, known, context)
+            record = self._record(path, wheel, delivered, built_on=built_on, seconds=seconds)
+            return self._add(path, wheel, record, context)
 
     def _record(
         self, path: Path, wheel: PlannedWheel, delivered: str, *, built_on: str, seconds: float
@@ -111,26 +111,26 @@ class Store:
         )
 
     def _add(
-        self, path: Path, wheel: PlannedWheel, known: WheelRecord, context: BuildContext
+        self, path: Path, wheel: PlannedWheel, record: WheelRecord, context: BuildContext
     ) -> StoredWheel:
-        home = self.root / "wheels" / known.artifact_key / known.sha256
+        home = self.root / "wheels" / record.artifact_key / record.sha256
         with self._whole(home) as part:
             shutil.copyfile(path, part / path.name)
-            self._state_origin(part / f"{path.name}{STATEMENT_SUFFIX}", wheel, known, context)
-            (part / _PROVENANCE).write_text(known.model_dump_json(indent=2) + "\n")
-        return StoredWheel(path=home / path.name, provenance=known)
+            self._state_origin(part / f"{path.name}{STATEMENT_SUFFIX}", wheel, record, context)
+            (part / _PROVENANCE).write_text(record.model_dump_json(indent=2) + "\n")
+        return StoredWheel(path=home / path.name, provenance=record)
 
     def _state_origin(
-        self, file: Path, wheel: PlannedWheel, known: WheelRecord, context: BuildContext
+        self, file: Path, wheel: PlannedWheel, record: WheelRecord, context: BuildContext
     ) -> None:
         """Write the wheel's in-toto statement, and its signature if signing.key is set."""
         document = statement(
             wheel,
-            file=known.file,
-            sha256=known.sha256,
-            built_on=known.built_on,
-            built_at=known.built_at,
-            seconds=known.seconds,
+            file=record.file,
+            sha256=record.sha256,
+            built_on=record.built_on,
+            built_at=record.built_at,
+            seconds=record.seconds,
             context=context,
         )
         file.write_text(as_text(document), encoding="utf-8")
@@ -176,13 +176,13 @@ class Store:
 
         A wheel that was written to after it was stored is read first, and removed if it is damaged.
         """
-        found: dict[str, tuple[Floors, ...]] = {}
+        by_key: dict[str, tuple[Floors, ...]] = {}
         for wheel in self.list():
             if wheel.revoked or (_written_since(wheel) and not self._keep_intact(wheel)):
                 continue
             key = wheel.provenance.artifact_key
-            found[key] = (*found.get(key, ()), wheel.floors)
-        return found
+            by_key[key] = (*by_key.get(key, ()), wheel.floors)
+        return by_key
 
     def missing_bytes(self, files: Iterable[LockedFile]) -> int:
         """Return the size of the files that are not here yet, as far as it is known."""
@@ -230,9 +230,10 @@ class Store:
 
     def _fetch_commit(self, file: LockedFile, commit: Commit) -> Path:
         path = self.path_of(file)
-        known = path.with_name(f"{path.name}.sha256")
+        hash_file = path.with_name(f"{path.name}.sha256")
         if path.is_file() and not (
-            known.is_file() and known.read_text("ascii", "replace").strip() == sha256_of(path)
+            hash_file.is_file()
+            and hash_file.read_text("ascii", "replace").strip() == sha256_of(path)
         ):
             shutil.rmtree(path.parent)  # damaged, or changed: the commit is packed again
         if not path.is_file():
@@ -245,7 +246,7 @@ class Store:
                     submodules=commit.submodules,
                     mirrors=self.settings.mirrors,
                 )
-                (part / known.name).write_text(f"{sha256_of(part / path.name)}\n")
+                (part / hash_file.name).write_text(f"{sha256_of(part / path.name)}\n")
         return path
 
     def metadata_of(self, file: LockedFile) -> SourceMetadata:
@@ -289,10 +290,10 @@ class Store:
         unstated = [wheel.path for wheel in self.list() if not _has_statement(wheel)]
         for path in unstated:
             shutil.rmtree(path.parent)
-        known = {wheel.path.parent for wheel in self.list()}
+        intact = {wheel.path.parent for wheel in self.list()}
         # A folder without a whole wheel and its provenance is never read, and holds nothing.
         broken = [
-            home for key in self._children("wheels") for home in key.iterdir() if home not in known
+            home for key in self._children("wheels") for home in key.iterdir() if home not in intact
         ]
         for home in broken:
             shutil.rmtree(home)
@@ -369,9 +370,9 @@ def _written_since(wheel: StoredWheel) -> bool:
 
 
 def _names(wheel: StoredWheel) -> set[str]:
-    known = wheel.provenance
-    versions = (known.version, known.wheel_version)
-    return {known.package, *(f"{known.package}=={version}" for version in versions)}
+    record = wheel.provenance
+    versions = (record.version, record.wheel_version)
+    return {record.package, *(f"{record.package}=={version}" for version in versions)}
 
 
 def _has_statement(stored: StoredWheel) -> bool:
@@ -388,16 +389,16 @@ def _has_statement(stored: StoredWheel) -> bool:
 
 def _begins(wheel: StoredWheel, name: str) -> bool:
     hashes = (wheel.provenance.artifact_key, wheel.sha256)
-    return len(name) >= _SHORTEST_HASH and any(each.startswith(name.lower()) for each in hashes)
+    return len(name) >= _SHORTEST_HASH and any(digest.startswith(name.lower()) for digest in hashes)
 
 
 def _stored(key: Path, revocations: Revocations) -> Iterator[StoredWheel]:
     for home in sorted(key.iterdir()) if key.is_dir() else ():
         try:
-            known = WheelRecord.model_validate(json.loads((home / _PROVENANCE).read_text()))
+            record = WheelRecord.model_validate(json.loads((home / _PROVENANCE).read_text()))
         except (OSError, ValueError, ValidationError):
             continue  # damaged or foreign: treated as absent
-        path = home / Path(known.file).name
-        if path.is_file() and path.stat().st_size == known.size:
-            revoked = revocations.of(known.package, known.wheel_version, known.sha256)
-            yield StoredWheel(path=path, provenance=known, revoked=revoked)
+        path = home / Path(record.file).name
+        if path.is_file() and path.stat().st_size == record.size:
+            revoked = revocations.of(record.package, record.wheel_version, record.sha256)
+            yield StoredWheel(path=path, provenance=record, revoked=revoked)

@@ -50,7 +50,7 @@ def windows_why(group: WindowsGroup) -> list[str]:
 
 def windows_wheels(group: WindowsGroup) -> list[str]:
     """Return the names and versions of a group's wheels."""
-    return [f"{clean(each.package)}-{clean(each.wheel_version)}" for each in group.wheels]
+    return [f"{clean(wheel.package)}-{clean(wheel.wheel_version)}" for wheel in group.wheels]
 
 
 def windows_to_supply(plan: Plan) -> list[str]:

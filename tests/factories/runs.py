@@ -280,7 +280,7 @@ class FakeFleet:
             tools=Tools(
                 probe=self.probe,
                 find_changes=lambda _, __: self.differences,
-                playbook=self.playbook,
+                run_playbook=self.playbook,
                 wheels=self.store,
                 audit=lambda _, __, wheel: self.findings.get(wheel.wheel_version, []),
                 import_names_of=lambda path: (path.name.split("-")[0],),

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fleetbuild import ansible
-from fleetbuild.ansible import Secrets, TaskEvent, playbooks, run_playbook
+from fleetbuild.ansible import Playbooks, Secrets, TaskEvent, playbooks
 from fleetbuild.errors import FleetbuildError, InventoryError
 from fleetbuild.probe.inventory import read_inventory
 
@@ -253,13 +253,11 @@ def test_a_playbook_reports_events_and_an_outcome_for_each_host(
         ]
     )  # fmt: skip
     events: list[TaskEvent] = []
-    hosts = run_playbook(
+    secrets = Secrets(become_pass="never-shown")
+    hosts = Playbooks(inventory="hosts", state_dir=place / "state", secrets=secrets).run(
         name,
-        inventory="hosts",
         limit=["a", "b", "c"],
         extravars={"given": "x", "hush": "s3cret"},
-        secrets=Secrets(become_pass="never-shown"),
-        state_dir=place / "state",
         on_event=events.append,
     )
     assert hosts["a"].state == "ok", hosts["a"].message
@@ -294,10 +292,9 @@ def test_ansible_looks_for_results_less_often_unless_the_user_has_an_ansible_cfg
         [{"set_fact": {"every": "{{ lookup('config', 'DEFAULT_INTERNAL_POLL_INTERVAL') }}"}}]
     )
     events: list[TaskEvent] = []
-    run_playbook(
-        name, inventory="hosts", limit=["a"], extravars={}, state_dir=place / "state",
-        on_event=events.append,
-    )  # fmt: skip
+    Playbooks(inventory="hosts", state_dir=place / "state").run(
+        name, limit=["a"], extravars={}, on_event=events.append
+    )
     assert {"every": seconds} in [event.result.get("ansible_facts") for event in events]
 
 
@@ -307,10 +304,9 @@ def test_ctrl_c_in_a_playbook_leaves_no_process_behind(
     name = play([{"name": "long", "command": "sleep 4711"}])
     threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        run_playbook(
-            name, inventory="hosts", limit=["a", "b"], extravars={}, state_dir=place,
-            on_event=lambda _: None,
-        )  # fmt: skip
+        Playbooks(inventory="hosts", state_dir=place).run(
+            name, limit=["a", "b"], extravars={}, on_event=lambda _: None
+        )
     left = subprocess.run(["pgrep", "-f", "sleep 4711"], capture_output=True, check=False)
     assert left.stdout == b""
 
@@ -320,16 +316,14 @@ def test_a_playbook_that_cannot_start_is_an_error_with_the_log(
 ) -> None:
     name = play([{"name": "x", "no_such_module_at_all": {}}])
     with pytest.raises(FleetbuildError, match="before its first task") as caught:
-        run_playbook(
-            name, inventory="hosts", limit=["a"], extravars={}, state_dir=place,
-            on_event=lambda _: None,
-        )  # fmt: skip
+        Playbooks(inventory="hosts", state_dir=place).run(
+            name, limit=["a"], extravars={}, on_event=lambda _: None
+        )
     assert "no_such_module_at_all" in caught.value.message
     with pytest.raises(FleetbuildError, match="is missing"):
-        run_playbook(
-            "gone.yml", inventory="hosts", limit=["a"], extravars={}, state_dir=place,
-            on_event=lambda _: None,
-        )  # fmt: skip
+        Playbooks(inventory="hosts", state_dir=place).run(
+            "gone.yml", limit=["a"], extravars={}, on_event=lambda _: None
+        )
 
 
 def test_our_programs_are_found_without_path(monkeypatch: pytest.MonkeyPatch) -> None:

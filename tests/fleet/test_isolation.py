@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fleetbuild
-from fleetbuild.ansible import TaskEvent, run_playbook
+from fleetbuild.ansible import Playbooks, TaskEvent
 from tests.lab import Lab
 
 SOURCE = Path(__file__).parent / "intruder"
@@ -95,12 +95,10 @@ def build(
             if event.state == "failed":
                 failures.append(event.message)
 
-        run_playbook(
+        Playbooks(inventory=str(lab.inventory), state_dir=tmp_path).run(
             "build.yml",
-            inventory=str(lab.inventory),
             limit=[node],
             extravars={"fleetbuild_builds": {node: [wheel]}},
-            state_dir=tmp_path,
             on_event=listen,
         )
         assert "build_wheel_result" in facts, failures

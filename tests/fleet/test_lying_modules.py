@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetbuild.ansible import HostRun, TaskEvent, playbooks, run_playbook
+from fleetbuild.ansible import HostRun, Playbooks, TaskEvent, playbooks
 from fleetbuild.ansible.role_results import role_result_of
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +64,9 @@ def run(
     play = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
     (place / "playbooks" / "try.yml").write_text(yaml.safe_dump(play))
     events: list[TaskEvent] = []
-    hosts = run_playbook(
-        "try.yml", inventory="hosts", limit=["good", "liar"], extravars={},
-        state_dir=place / "state", on_event=events.append,
-    )  # fmt: skip
+    hosts = Playbooks(inventory="hosts", state_dir=place / "state").run(
+        "try.yml", limit=["good", "liar"], extravars={}, on_event=events.append
+    )
     return hosts, events
 
 

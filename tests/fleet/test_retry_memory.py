@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.ansible import TaskEvent, run_playbook
+from fleetbuild.ansible import Playbooks, TaskEvent
 from tests.lab import Lab
 
 SOURCE = Path(__file__).parent / "hungry"  # each of its large objects needs some 290 MB
@@ -42,12 +42,10 @@ def build(lab: Lab, node: str, folder: Path) -> tuple[dict[str, Any], str]:
     def listen(event: TaskEvent) -> None:
         facts.update(event.result.get("ansible_facts") or {})
 
-    run_playbook(
+    Playbooks(inventory=str(lab.inventory), state_dir=folder).run(
         "build.yml",
-        inventory=str(lab.inventory),
         limit=[node],
         extravars={"fleetbuild_builds": {node: [wheel]}},
-        state_dir=folder,
         on_event=listen,
     )
     return facts["build_wheel_result"], (folder / "out/build.log").read_text()

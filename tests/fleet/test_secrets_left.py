@@ -37,14 +37,14 @@ class CallbackModule(CallbackBase):
 _RUN = """
 import sys, time
 from pathlib import Path
-from fleetbuild.ansible import Secrets, run_playbook, playbooks
+from fleetbuild.ansible import Playbooks, Secrets, playbooks
 from fleetbuild.probe.inventory import read_inventory
 secrets = Secrets(vault_passwords=(("", "open-CANARY"),), become_pass="b-CANARY")
 read_inventory("inv.yml", secrets=secrets)
 Path("read").touch()
 playbooks.ansible_dir = Path.cwd
-run_playbook("try.yml", inventory="inv.yml", limit=["n"], extravars={}, secrets=secrets,
-             state_dir=Path("state"), on_event=lambda event: None)
+Playbooks(inventory="inv.yml", state_dir=Path("state"), secrets=secrets).run(
+    "try.yml", limit=["n"], extravars={}, on_event=lambda event: None)
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.ansible import run_playbook
+from fleetbuild.ansible import Playbooks
 
 KEY = "0123456789abcdef0123456789abcdef"
 # What a node says that built the wheel long ago, and needs no package.
@@ -77,10 +77,12 @@ def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) 
         "source": "/nonexistent/six.tar.gz", "python": "/usr/bin/python3",
     }  # fmt: skip
     builds = {name: [wanted | {"dest": str(nodes / "dest" / name)}] for name in _LIARS}
-    hosts = run_playbook(
-        "build.yml", inventory="hosts", limit=list(_LIARS), state_dir=nodes / "state",
-        extravars={"fleetbuild_builds": builds}, on_event=lambda _: None,
-    )  # fmt: skip
+    hosts = Playbooks(inventory="hosts", state_dir=nodes / "state").run(
+        "build.yml",
+        limit=list(_LIARS),
+        extravars={"fleetbuild_builds": builds},
+        on_event=lambda _: None,
+    )
     assert not (nodes / "reached").exists()
     place = f"/home/liar/.cache/fleetbuild/builds/{KEY}"
     wheel = "six-1-py3-none-any.whl"

@@ -321,7 +321,7 @@ def test_verify_and_rollback_read_the_plan_once(
     assert left == [{"a": "r1"}]
 
 
-def test_a_damaged_plan_does_not_stop_status_and_rollback(
+def test_a_damaged_plan_does_not_stop_status_verify_and_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plan.json").write_text('{"half')
@@ -334,5 +334,11 @@ def test_a_damaged_plan_does_not_stop_status_and_rollback(
     assert "plan.json" in warnings[0]
     assert "result.json, cannot be read" in warnings[1]
     fleet.status(offline=True)
+    events.clear()
+    assert fleet.verify(repair=True) == Result(plan_digest="")
+    (warning,) = [each for each in events if each.state == "warning"]
+    assert "plan.json" in warning.message
+    assert "checks from recipes" in warning.message
+    assert "fleetbuild plan" in warning.fix
     with pytest.raises(PlanFileError):
         fleet.apply()

@@ -39,12 +39,7 @@ RollbackOnFailure = Annotated[
 def apply(
     *,
     what: PlanOrInventoryArgument = None,
-    package: options.Packages = None,
-    requirement: options.Requirements = None,
-    constraint: options.Constraints = None,
-    lock: options.Lock = None,
-    group: options.Groups = None,
-    target: options.Targets = None,
+    packages: options.PackageOptions,
     yes: options.Yes = False,
     rollback_on_failure: RollbackOnFailure = False,
     nodes: options.NodeOptions,
@@ -61,10 +56,7 @@ def apply(
         from fleetbuild.cli.show import result as report
         from fleetbuild.cli.show.plan import hook_lines
 
-        planning: dict[str, Any] = {
-            "config": nodes.config, "package": package, "target": target, "limit": nodes.limit,
-            "requirement": requirement, "constraint": constraint, "lock": lock, "group": group,
-        }  # fmt: skip
+        planning = {"config": nodes.config, "limit": nodes.limit, **vars(packages)}
         if steps.is_plan(what) if what is not None else _means_last_plan(run, **planning):
             file = what or steps.plan_file(run)
             _refuse_planning_options(file, **planning)
@@ -78,12 +70,12 @@ def apply(
         else:
             source = steps.chosen_inventory(run, what)
             fleet = steps.open_fleet(run, source, command="apply", nodes=nodes, cluster=cluster)
-            listed = steps.listed(requirement, constraint, lock, group, packages=package)
+            listed, package = packages.listed(), packages.package
             if not listed.requirements:
                 package = package or _packages_of_last_plan(run, fleet, yes=yes)
             facts, seconds = steps.probe(run, fleet)
             made, resolving = steps.plan(
-                run, fleet, facts, packages=package, requirements=listed, targets=target
+                run, fleet, facts, packages=package, requirements=listed, targets=packages.target
             )
             fleet.save_plan(made)
             steps.show_plan(run, made, seconds, resolving)
@@ -114,11 +106,11 @@ def _means_last_plan(run: Session, **planning: Any) -> bool:
     return _inventory_of(file) != fleetbuild.default_inventory()
 
 
-def _refuse_planning_options(file: Path | str, **given: Any) -> None:
-    for name, value in given.items():
+def _refuse_planning_options(file: Path | str, **options_: Any) -> None:
+    for name, value in options_.items():
         if value or value == "":
             values = value if isinstance(value, list) else [value]
-            named = (shlex.quote(str(each)) if each else name.upper() for each in values)
+            named = (shlex.quote(str(value)) if value else name.upper() for value in values)
             again = " ".join(f"--{name} {each}" for each in named)
             raise UsageError(
                 f"--{name} does not go with a saved plan, which already contains it."

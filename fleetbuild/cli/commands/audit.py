@@ -12,34 +12,26 @@ from fleetbuild.cli import options
 WheelArgument = Annotated[Path, typer.Argument(help="A wheel file.")]
 
 
-Kinds = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--for",
-        metavar="KIND",
-        help="Fail unless the wheel runs on this rung (x86-64-v2), SM (sm61), group or CPU model"
-        " (IvyBridge); can be repeated.",
-    ),
-]
-
-
 def audit(
     wheel: WheelArgument,
     output: options.OutputOptions,
-    kinds: Kinds = None,
+    kinds: options.Kinds = None,
 ) -> None:
-    """Show which CPU features, SMs and libc a wheel needs."""
+    """Show which CPU features, SMs and libc a wheel needs.
+
+    With --for, the exit code is 7 unless it runs on each of these kinds.
+    """
     with output.session() as run:
         import fleetbuild
         from fleetbuild.cli.show import audit as report
 
-        found = fleetbuild.audit_wheel(wheel)
+        wheel_audit = fleetbuild.audit_wheel(wheel)
         verdicts = fleetbuild.judge_wheel(wheel, kinds) if kinds else {}
         if output.json:
-            run.out.document(report.audit_document(found, verdicts))
+            run.out.document(report.audit_document(wheel_audit, verdicts))
         else:
-            run.out.say(*report.audit_lines(found, every_use=output.verbose))
+            run.out.say(*report.audit_lines(wheel_audit, every_use=output.verbose))
             run.out.say(*report.verdict_lines(verdicts))
-        dies = found.problems or any(verdict.dies for verdict in verdicts.values())
+        dies = wheel_audit.problems or any(verdict.dies for verdict in verdicts.values())
         unknown = any(verdict.verdict == "undecided" for verdict in verdicts.values())
         run.exit_code = 7 if dies else 4 if unknown else 0

@@ -22,25 +22,6 @@ Arguments = Annotated[
         " are judged for.",
     ),
 ]
-Files = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--requirements", "-r", metavar="FILE", help="A requirements file; can be repeated."
-    ),
-]
-Lock = Annotated[
-    Path | None,
-    typer.Option("--lock", metavar="FILE", help="Check what this uv.lock or pylock.toml installs."),
-]
-Kinds = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--for",
-        metavar="KIND",
-        help="Judge for this rung (avx2), SM (sm61), group (sm61-avx2-cp311), CPU model (IvyBridge)"
-        " or node of INVENTORY; can be repeated. Default: INVENTORY's groups, or this machine.",
-    ),
-]
 Emulate = Annotated[
     bool,
     typer.Option(
@@ -80,16 +61,20 @@ def check(
     nodes: options.NodeOptions,
     output: options.OutputOptions,
     arguments: Arguments = None,
-    requirements: Files = None,
-    lock: Lock = None,
-    kinds: Kinds = None,
+    requirements: options.Requirements = None,
+    lock: options.Lock = None,
+    kinds: options.Kinds = None,
     emulate: Emulate = False,
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     export: Export = None,
     import_: Import = None,
     captures: options.Captures = None,
 ) -> None:
-    """Show what of a stack runs on each kind of machine, what dies, and what to take instead."""
+    """Show what of a stack runs on each kind of machine, what dies, and what to take instead.
+
+    Kinds are those that --for names, also nodes of INVENTORY; else INVENTORY's groups, else this
+    machine.
+    """
     with output.session() as run:
         import fleetbuild
         from fleetbuild.cli.show import check as report
@@ -109,7 +94,7 @@ def check(
             raise UsageError(f"{option} needs an INVENTORY.", "Name one, or leave out the option.")
         elif nodes.config:
             fleet = {"config": fleetbuild.load_config(nodes.config)}
-        found = fleetbuild.check(
+        outcome = fleetbuild.check(
             wanted,
             files=requirements or (),
             lock=lock,
@@ -122,17 +107,17 @@ def check(
             **fleet,
         )
         if output.json:
-            run.out.document(found.document())
+            run.out.document(outcome.document())
         elif format is Format.table:
-            run.out.show(report.check_table(found, every_row=output.verbose))
-            run.out.say("", *report.check_ending(found))
+            run.out.show(report.check_table(outcome, every_row=output.verbose))
+            run.out.say("", *report.check_ending(outcome))
         else:
             write = report.markdown_lines if format is Format.markdown else report.github_lines
-            run.out.say(*write(found))
-        for kind, (problem, fix) in found.unresolved.items():
+            run.out.say(*write(outcome))
+        for kind, (problem, fix) in outcome.unresolved.items():
             run.out.warn(f"error: {kind}: {problem}")
             run.out.warn(f"fix: {fix}")
-        run.exit_code = found.exit_code
+        run.exit_code = outcome.exit_code
 
 
 def _split(arguments: list[str], *, alone: bool) -> tuple[list[str], str | None]:

@@ -7,7 +7,7 @@ the keyword parameters of the plug-in's function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -161,7 +161,7 @@ class DeliveryOptions(OptionGroup):
             if value is not None and way not in ways:
                 raise UsageError(
                     f"{option} does not go with emit {command} --way {way}.",
-                    f"Leave it out. It goes with: {', '.join(f'--way {each}' for each in ways)}.",
+                    f"Leave it out. It goes with: {', '.join(f'--way {way}' for way in ways)}.",
                 )
         return fleetbuild.Delivery(
             way=way.value,
@@ -269,19 +269,14 @@ def k8s(
         if not labels.apply:
             labels.refuse_without("--apply")
         delivery = pods.delivery("k8s", workload)
-        fleet = _fleet(run, labels)
-        document = _write(run, fleet, "k8s", out, delivery=delivery, workload=workload)
-        if labels.apply:
-            document |= _label(run, fleet, labels)
-        _show(run, document)
+        _emit(run, "k8s", out, labels, delivery=delivery, workload=workload)
 
 
 @_command
 def kustomize(*, pods: DeliveryOptions, out: Out = None, output: OutputOptions) -> None:
     """Write workloads as a Kustomize base with an overlay per group."""
     with output.session() as run:
-        delivery = pods.delivery("kustomize")
-        _show(run, _write(run, _fleet(run), "kustomize", out, delivery=delivery))
+        _emit(run, "kustomize", out, delivery=pods.delivery("kustomize"))
 
 
 @_command
@@ -296,17 +291,18 @@ def labels(
     with output.session() as run:
         if not (labels.apply or remove):
             labels.refuse_without("--apply or --remove")
-        fleet = _fleet(run, labels)
-        if remove:
-            for option, value in {"--apply": labels.apply, "--out": out}.items():
-                if value:
-                    raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
-            _show(run, {"format_version": "1.0", **_unlabel(run, fleet, labels)})
+        if not remove:
+            _emit(run, "labels", out, labels)
             return
-        document = _write(run, fleet, "labels", out)
-        if labels.apply:
-            document |= _label(run, fleet, labels)
-        _show(run, document)
+        for option, value in {"--apply": labels.apply, "--out": out}.items():
+            if value:
+                raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
+        document = {
+            "format_version": "1.0",
+            **_label(run, _fleet(run, labels), labels, remove=True),
+        }
+        if output.json:
+            run.out.document(document)
 
 
 @_command
@@ -314,7 +310,7 @@ def affinity(*, runtime_class: RuntimeClass = None, out: Out = None, output: Out
     """Write selectors and affinity for manifests of your own."""
     with output.session() as run:
         delivery = fleetbuild.Delivery(runtime_class=runtime_class)
-        _show(run, _write(run, _fleet(run), "affinity", out, delivery=delivery))
+        _emit(run, "affinity", out, delivery=delivery)
 
 
 @_command
@@ -328,7 +324,7 @@ def containers(
     """Write what the groups' images are built from."""
     with output.session() as run:
         delivery = fleetbuild.Delivery(image=image, image_prefix=image_prefix)
-        _show(run, _write(run, _fleet(run), "containers", out, delivery=delivery))
+        _emit(run, "containers", out, delivery=delivery)
 
 
 @_command
@@ -336,7 +332,7 @@ def nodepools(*, node_class: NodeClass = None, out: Out = None, output: OutputOp
     """Write Karpenter pools and tags for cluster-autoscaler, per class."""
     with output.session() as run:
         delivery = fleetbuild.Delivery(node_class=node_class)
-        _show(run, _write(run, _fleet(run), "nodepools", out, delivery=delivery))
+        _emit(run, "nodepools", out, delivery=delivery)
 
 
 @_command
@@ -347,13 +343,13 @@ def rbac(*, namespace: Namespace = "fleetbuild", out: Out = None, output: Output
     """
     with output.session() as run:
         delivery = fleetbuild.Delivery(namespace=namespace)
-        _show(run, _write(run, _fleet(run), "rbac", out, delivery=delivery))
+        _emit(run, "rbac", out, delivery=delivery)
 
 
 def _without_options(kind: str, help_: str) -> None:
     def command(*, out: Out = None, output: OutputOptions) -> None:
         with output.session() as run:
-            _show(run, _write(run, _fleet(run), kind, out))
+            _emit(run, kind, out)
 
     app.command(name=kind, cls=KindCommand, help=help_)(expand(command))
 
@@ -390,7 +386,7 @@ def _plug_in_command(kind: EmitKind) -> Any:
         with output.session() as run:
             if broken:
                 raise broken
-            _show(run, _write(run, _fleet(run), kind.name, out, options=options))
+            _emit(run, kind.name, out, options=options)
 
     shared = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
     command.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
@@ -405,41 +401,33 @@ def _fleet(run: Session, cluster: ClusterOptions | None = None) -> Fleet:
     return fleetbuild.Fleet(state_dir=run.state_dir, **steps.fleet_options(cluster=cluster))
 
 
-def _write(
-    run: Session, fleet: Fleet, kind: str, out: Path | None, **inputs: Any
-) -> dict[str, Any]:
-    """Write the files of a kind, and say which; return the document about them."""
+def _emit(
+    run: Session, kind: str, out: Path | None, labels: LabelOptions | None = None, **inputs: Any
+) -> None:
+    """Write the files of a kind, and say which; with --apply, label the cluster's Nodes too."""
+    fleet = _fleet(run, labels)
     emitted = fleet.emit(kind, out=out or run.state_dir / "manifests" / kind, **inputs)
     written = [str(path) for path in emitted.paths]
     if not run.out.json:
         run.out.say(*(f"Wrote {file}" for file in written))
         for sentence in emitted.warnings:
             run.out.warn(f"warning: {sentence}")
-    return {"format_version": "1.0", "files": written, "warnings": list(emitted.warnings)}
-
-
-def _label(run: Session, fleet: Fleet, options: LabelOptions) -> dict[str, Any]:
-    from fleetbuild.cli.show.progress import waiting
-    from fleetbuild.cli.show.result import labelled_lines
-
-    with waiting(run.out, "Labelling"):
-        labelled = fleet.label(force=options.force_conflicts)
-    run.out.say(*labelled_lines(labelled))
-    run.exit_code = labelled.exit_code
-    return labelled.model_dump(mode="json")
-
-
-def _unlabel(run: Session, fleet: Fleet, options: LabelOptions) -> dict[str, Any]:
-    from fleetbuild.cli.show.progress import waiting
-    from fleetbuild.cli.show.result import unlabelled_lines
-
-    with waiting(run.out, "Removing labels"):
-        labelled = fleet.unlabel(force=options.force_conflicts)
-    run.out.say(*unlabelled_lines(labelled))
-    run.exit_code = labelled.exit_code
-    return labelled.model_dump(mode="json")
-
-
-def _show(run: Session, document: Mapping[str, Any]) -> None:
+    labelled = _label(run, fleet, labels) if labels and labels.apply else {}
     if run.out.json:
-        run.out.document(document)
+        document = {"files": written, "warnings": list(emitted.warnings), **labelled}
+        run.out.document({"format_version": "1.0", **document})
+
+
+def _label(
+    run: Session, fleet: Fleet, options: LabelOptions, *, remove: bool = False
+) -> dict[str, Any]:
+    """Set or remove labels in the cluster, and say of which Nodes; return the document about it."""
+    from fleetbuild.cli.show.progress import waiting
+    from fleetbuild.cli.show.result import labelled_lines, unlabelled_lines
+
+    with waiting(run.out, "Removing labels" if remove else "Labelling"):
+        change = fleet.unlabel if remove else fleet.label
+        labelled = change(force=options.force_conflicts)
+    run.out.say(*(unlabelled_lines if remove else labelled_lines)(labelled))
+    run.exit_code = labelled.exit_code
+    return labelled.model_dump(mode="json")

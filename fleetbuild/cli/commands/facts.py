@@ -33,10 +33,10 @@ def facts(
         if captures:
             steps.refuse_without_ssh("--facts", save=save, timeout=nodes.timeout, forks=nodes.forks)
         fleet = steps.open_fleet(run, inventory, command="facts", nodes=nodes)
-        found, seconds = steps.probe(run, fleet, captures=captures, save=save)
+        by_node, seconds = steps.probe(run, fleet, captures=captures, save=save)
         if output.json:
-            run.out.document(report.facts_document(found))
+            run.out.document(report.facts_document(by_node))
         else:
-            run.out.show(report.facts_table(found, every_node=output.verbose))
-            run.out.say("", *report.facts_ending(found, seconds))
-        run.exit_code = 3 if any(f.state == "unreachable" for f in found.values()) else 0
+            run.out.show(report.facts_table(by_node, every_node=output.verbose))
+            run.out.say("", *report.facts_ending(by_node, seconds))
+        run.exit_code = 3 if any(f.state == "unreachable" for f in by_node.values()) else 0

@@ -25,9 +25,6 @@ OptionalInventoryArgument = Annotated[
         " machine.",
     ),
 ]
-Detailed = Annotated[
-    bool, typer.Option("--detailed-exitcode", help="Exit with 10 if there is something to do.")
-]
 
 
 FromCluster = Annotated[
@@ -44,21 +41,15 @@ def plan(
     inventory: OptionalInventoryArgument = None,
     from_cluster: FromCluster = False,
     cluster: options.ClusterOptions,
-    package: options.Packages = None,
-    requirement: options.Requirements = None,
-    constraint: options.Constraints = None,
-    lock: options.Lock = None,
-    group: options.Groups = None,
-    target: options.Targets = None,
+    packages: options.PackageOptions,
     captures: options.Captures = None,
     out: Out = None,
-    detailed_exitcode: Detailed = False,
+    detailed_exitcode: options.Detailed = False,
     nodes: options.NodeOptions,
     output: options.OutputOptions,
 ) -> None:
     """Probe the nodes, group them and save a plan."""
     with output.session() as run:
-        import fleetbuild
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import plan as report
 
@@ -66,14 +57,10 @@ def plan(
             _refuse_with_cluster(
                 INVENTORY=inventory,
                 facts=captures,
-                target=target,
+                target=packages.target,
                 **_only_for_ssh(nodes),
             )
-            named = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
-            fleet = fleetbuild.Fleet.from_cluster(
-                named, config=nodes.config, state_dir=output.state_dir
-            )
-            facts, seconds = steps.read_cluster(run, fleet)
+            fleet, facts, seconds = steps.read_cluster(run, cluster, nodes.config)
         else:
             _refuse_without_cluster(cluster)
             source = steps.chosen_inventory(run, inventory)
@@ -85,9 +72,9 @@ def plan(
             run,
             fleet,
             facts,
-            packages=package,
-            requirements=steps.listed(requirement, constraint, lock, group, packages=package),
-            targets=target,
+            packages=packages.package,
+            requirements=packages.listed(),
+            targets=packages.target,
             captures=captures,
         )
         fleet.save_plan(made, out)
@@ -115,8 +102,8 @@ def _refuse_without_cluster(cluster: options.ClusterOptions) -> None:
             raise UsageError(f"{option} needs --from-cluster.", f"Leave out {option}.")
 
 
-def _refuse_with_cluster(**given: object) -> None:
-    for name, value in given.items():
+def _refuse_with_cluster(**others: object) -> None:
+    for name, value in others.items():
         if value is not None:
             option = name if name.isupper() else f"--{name}"
             raise UsageError(f"{option} does not go with --from-cluster.", f"Leave out {option}.")

@@ -38,12 +38,12 @@ def provenance(
     """
     with output.session() as run:
         import fleetbuild
-        from fleetbuild.cli.show import provenance as report
+        from fleetbuild.cli.show import store as report
 
         store = fleetbuild.Fleet(state_dir=output.state_dir).store
-        found = store.provenance(wheel, allowed_signers=allowed_signers)
+        origin = store.provenance(wheel, allowed_signers=allowed_signers)
         if output.json:
-            run.out.document(report.provenance_document(found))
+            run.out.document(report.provenance_document(origin))
         else:
-            run.out.say(*report.provenance_lines(found, every_file=output.verbose))
-        run.exit_code = 7 if found.failed else 0
+            run.out.say(*report.provenance_lines(origin, every_file=output.verbose))
+        run.exit_code = 7 if origin.failed else 0

@@ -35,7 +35,7 @@ def revoke(
     """
     with output.session() as run:
         import fleetbuild
-        from fleetbuild.cli.show import revoke as report
+        from fleetbuild.cli.show import store as report
 
         fleet = fleetbuild.Fleet(state_dir=output.state_dir)
         if list_:

@@ -35,15 +35,15 @@ def run(
         import fleetbuild
         from fleetbuild.cli import steps
 
-        found = steps.release_here(release, config)
-        path = found.search_path(os.environ.get("PATH"))
-        environment = {**os.environ, **found.environment, "PATH": path}
+        installed = steps.release_here(release, config)
+        path = installed.search_path(os.environ.get("PATH"))
+        environment = {**os.environ, **installed.environment, "PATH": path}
         environment.pop("PYTHONHOME", None)
         program = shutil.which(command[0], path=path)
         if program is None:
             raise fleetbuild.UsageError(
                 f"{command[0]} is neither a program of the release nor in PATH.",
-                f"The release's programs are in {found.path / 'bin'}.",
+                f"The release's programs are in {installed.path / 'bin'}.",
             )
         sys.stdout.flush()
         os.execve(program, command, environment)  # noqa: S606 (a user's own command)

@@ -11,20 +11,13 @@ from fleetbuild.cli import options
 Offline = Annotated[
     bool, typer.Option("--offline", help="Use the facts of the last probe, and show their age.")
 ]
-Detailed = Annotated[
-    bool,
-    typer.Option(
-        "--detailed-exitcode",
-        help="Exit with 10 if a node drifted and nothing worse is to report.",
-    ),
-]
 
 
 def status(
     *,
     inventory: options.InventoryArgument,
     offline: Offline = False,
-    detailed_exitcode: Detailed = False,
+    detailed_exitcode: options.Detailed = False,
     nodes: options.NodeOptions,
     cluster: options.ClusterOptions,
     output: options.OutputOptions,
@@ -42,16 +35,16 @@ def status(
         if offline:
             steps.refuse_without_ssh("--offline", timeout=nodes.timeout, forks=nodes.forks)
         fleet = steps.open_fleet(run, inventory, command="status", nodes=nodes, cluster=cluster)
-        found = steps.status(run, fleet, offline=offline)
+        statuses = steps.status(run, fleet, offline=offline)
         if output.json:
-            run.out.document(report.status_document(found))
+            run.out.document(report.status_document(statuses))
         else:
-            run.out.show(report.status_table(found, every_node=output.verbose))
+            run.out.show(report.status_table(statuses, every_node=output.verbose))
             named = steps.cluster_options(cluster)
             by = fleet.labelled_by
             state = state_option(run.state_dir)
-            ending = report.status_ending(found, inventory, by=by, cluster=named, state=state)
+            ending = report.status_ending(statuses, inventory, by=by, cluster=named, state=state)
             run.out.say("", *ending)
-        run.exit_code = 3 if any(node.state == "unreachable" for node in found.values()) else 0
-        if detailed_exitcode and run.exit_code == 0 and report.drifted_nodes(found):
+        run.exit_code = 3 if any(node.state == "unreachable" for node in statuses.values()) else 0
+        if detailed_exitcode and run.exit_code == 0 and report.drifted_nodes(statuses):
             run.exit_code = 10

@@ -114,8 +114,8 @@ class Board:
         for row in [*self._rows.values(), self._all]:
             # A node without a group changes no row but the one for all; its count is the run's.
             if row.state == "running" and (event.node is None or event.total or row is self._all):
-                said = "" if event.node else event.message
-                _note(row, event.model_copy(update={"node": None, "message": said}), now)
+                message = "" if event.node else event.message
+                _note(row, event.model_copy(update={"node": None, "message": message}), now)
 
 
 def brief(line: str) -> str:

@@ -52,8 +52,8 @@ def check_ending(report: CheckReport) -> list[str]:
         lines.append(f"{count(pure, 'package')} without machine code: they run on every kind.")
     lines += [f"{kind} is judged as {meaning}." for kind, meaning in report.kinds.items()]
     counts = {verdict: _number(report, verdict) for verdict in VERDICT_WORDS}
-    said = [f"{number} {VERDICT_WORDS[verdict]}" for verdict, number in counts.items() if number]
-    lines.append(f"Files and kinds: {', '.join(said) or 'none'}.")
+    numbers = [f"{number} {VERDICT_WORDS[verdict]}" for verdict, number in counts.items() if number]
+    lines.append(f"Files and kinds: {', '.join(numbers) or 'none'}.")
     if any(row.run_decides for row in report.rows):
         lines.append("With --emulate, what is not decided is run on the CPU of each kind, by QEMU.")
     return lines

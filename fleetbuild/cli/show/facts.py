@@ -98,7 +98,7 @@ def _gpus(facts: Facts) -> str:
 def _warnings(facts: Mapping[str, Facts]) -> list[str]:
     """Return a line per warning, with all nodes that have it."""
     nodes: dict[str, list[str]] = {}
-    for name, known in facts.items():
-        for text in known.warnings:
+    for name, node_facts in facts.items():
+        for text in node_facts.warnings:
             nodes.setdefault(text, []).append(name)
     return [f"warning: {fold(names)}: {clean(text)}" for text, names in nodes.items()]

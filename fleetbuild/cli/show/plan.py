@@ -97,7 +97,7 @@ def _in_containers(plan: Plan) -> Iterator[str]:
     """Yield the image that builds run in on nodes, and its id."""
     building = [wheel for wheel in plan.wheels if wheel.action == "build"]
     images = {wheel.built_on: wheel.build_images.get(wheel.built_on or "") for wheel in building}
-    for image in sorted({each for each in images.values() if each}):
+    for image in sorted({image for image in images.values() if image}):
         nodes = fold(sorted(node for node, each in images.items() if node and each == image))
         yield f"Builds on {nodes} run in a container of {plan.build_container}, image {image[:12]}."
 

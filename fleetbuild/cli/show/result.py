@@ -93,8 +93,8 @@ def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
     undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     again = gone or undone or any(node.hook_failed for node in result.nodes)
     command = f"again: fleetbuild apply{state}" if again else clean(plan.command(state))
-    told = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
-    word = "error" if len(told) == 1 else "errors"
+    problems = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
+    word = "error" if len(problems) == 1 else "errors"
     return f"Next: fix the {word} above, then run {command}"
 
 
@@ -152,9 +152,9 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
     """Return problems with labels, and the hosts that are not in the cluster."""
     return troubles(
         {
-            each.node: (LABELS[each.state], each.reason, each.fix)
-            for each in labels
-            if each.state not in ("labelled", "unchanged")
+            label.node: (LABELS[label.state], label.reason, label.fix)
+            for label in labels
+            if label.state not in ("labelled", "unchanged")
         }
     )
 
@@ -166,14 +166,14 @@ def labelled_lines(labelled: Labelled) -> list[str]:
     if labelled.strangers:
         others = fold(labelled.strangers)
         lines.append(f"Nodes of the cluster that are not in the inventory: {others}")
-    ended = Counter(LABELS[each.state] for each in labelled.nodes)
+    ended = Counter(LABELS[node.state] for node in labelled.nodes)
     parts = [f"{ended[words]} {words}" for words in dict.fromkeys(LABELS.values()) if ended[words]]
     return [*lines, f"{count(ended.total(), 'node')}: {', '.join(parts) or 'none to label'}."]
 
 
 def unlabelled_lines(labelled: Labelled) -> list[str]:
     """Return the results of removing labels from a cluster; the count comes last."""
-    removed = sum(each.ok for each in labelled.nodes)
+    removed = sum(node.ok for node in labelled.nodes)
     return [*label_troubles(labelled.nodes), f"Labels removed from {count(removed, 'node')}."]
 
 

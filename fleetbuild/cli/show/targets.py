@@ -42,9 +42,9 @@ def next_for_targets(plan: Plan, apply: str, state: str) -> str:
 
 def why_for_target(plan: Plan, group: PlannedGroup) -> str:
     """Return why this node builds for a named target."""
-    able = {name for each in plan.targets.values() if each.group == group.name
-            for name in each.builders}  # fmt: skip
-    refused = {name for each in plan.targets.values() for name in each.refused}
+    able = {name for target in plan.targets.values() if target.group == group.name
+            for name in target.builders}  # fmt: skip
+    refused = {name for target in plan.targets.values() for name in target.refused}
     if len(able) == 1:
         return "the only node that can" if refused or len(plan.nodes) > 1 else "the only node"
     return f"compiler, cores, memory, of {len(able)} that can"

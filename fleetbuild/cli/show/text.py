@@ -45,8 +45,8 @@ def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
     lines = []
     for (what, why, fix), names in alike.items():
         first, *rest = (why or "").strip().splitlines() or [""]
-        told = _NAME in first and 1 < len(names) <= _MOST_NAMES
-        parts = (what, "" if told else fold(names), clean(_with_names(first, names, ", ")))
+        has_names = _NAME in first and 1 < len(names) <= _MOST_NAMES
+        parts = (what, "" if has_names else fold(names), clean(_with_names(first, names, ", ")))
         lines.append(": ".join(filter(None, parts)))
         lines += quoted(_with_names(line, names, ", ") for line in rest)
         if fix:

@@ -1,7 +1,8 @@
 """A client of the Kubernetes API that uses only the standard library; see docs/decisions/.
 
 Requests that get no answer or find a busy server are retried; this is safe, since each request
-describes a state and not a step. Connections are kept, one per thread.
+describes a state and not a step. Connections are kept, one per thread. TLS, certificates and
+proxies are as the kubeconfig says.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import http.client
 import json
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from fleetbuild.kubernetes.api.connection import connect
-from fleetbuild.kubernetes.api.credentials import Credentials, log_in, renewable
+from fleetbuild.errors import KubeconfigError
+from fleetbuild.kubernetes.api.credentials import Credentials, basic, log_in, renewable
 from fleetbuild.kubernetes.api.errors import (
     NoResponse,
     Refusal,
@@ -28,7 +32,81 @@ from fleetbuild.kubernetes.api.errors import (
     no_list,
     untrusted,
 )
-from fleetbuild.kubernetes.api.kubeconfig import Access
+from fleetbuild.kubernetes.api.kubeconfig import Access, address
+
+
+class _Https(http.client.HTTPConnection):
+    """HTTPS with a server name in the certificate that may differ from the host."""
+
+    default_port = 443
+
+    def __init__(
+        self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext, name: str
+    ) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self._context, self._name = context, name
+
+    def connect(self) -> None:
+        """Connect to the server, through the proxy if there is one, and start TLS."""
+        super().connect()
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=self._name)
+
+
+def connect(access: Access, credentials: Credentials, timeout: float) -> http.client.HTTPConnection:
+    parts = urlsplit(access.server)
+    host = parts.hostname or ""
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, parts.port, timeout=timeout)
+    context, name = _tls(access, credentials), access.server_name or host
+    proxy = access.proxy or (None if proxy_bypass(host) else getproxies().get("https"))
+    if proxy is None:
+        return _Https(host, parts.port, timeout=timeout, context=context, name=name)
+    way = address(proxy)
+    if way is None or way.scheme != "http" or not way.hostname:
+        shown = f"{way.scheme}://{way.hostname}" if way else "of this cluster"
+        raise KubeconfigError(
+            f"The proxy {shown} is not supported.",
+            "Set proxy-url of the cluster in the kubeconfig to an http:// proxy.",
+        )
+    connection = _Https(way.hostname, way.port or 80, timeout=timeout, context=context, name=name)
+    connection.set_tunnel(host, parts.port or 443, headers=_proxy_login(way.username, way.password))
+    return connection
+
+
+def _proxy_login(user: str | None, password: str | None) -> dict[str, str]:
+    if user is None:
+        return {}
+    return {"Proxy-Authorization": basic(unquote(user), unquote(password or ""))}
+
+
+def _tls(access: Access, credentials: Credentials) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    try:
+        if access.authority:
+            context = ssl.create_default_context(cadata=access.authority.decode("ascii"))
+        # Self-made certificate authorities of clusters often fail strict checks.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not access.verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if credentials.certificate and credentials.key:
+            _show(context, credentials.certificate, credentials.key)
+    except (ssl.SSLError, ValueError):
+        raise KubeconfigError(
+            f"The certificate or key for {access.where} is invalid, or they do not match.",
+            "Get a new kubeconfig from the cluster's administrator.",
+        ) from None
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a client certificate through private temporary files; Python needs files."""
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        files = [Path(folder, name) for name in ("certificate", "key")]
+        for file, content in zip(files, (certificate, key), strict=True):
+            file.touch(mode=0o600)
+            file.write_bytes(content)
+        context.load_cert_chain(str(files[0]), str(files[1]))
+
 
 TIMEOUT = 15.0  # seconds for each answer
 WAITS = (0.5, 1.0, 2.0)  # seconds before each retry

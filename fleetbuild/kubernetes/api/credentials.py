@@ -86,9 +86,9 @@ def _from_command(access: Access, command: Exec) -> Credentials:
             f"The exec entry of {access.user.name} is {kind}, not {' or '.join(_KINDS)}.",
             "Generate the kubeconfig again with your cluster's tool.",
         )
-    said = _run(access, command)
+    output = _run(access, command)
     try:
-        status = _Printed.model_validate_json(said).status
+        status = _Printed.model_validate_json(output).status
     except ValidationError:
         raise _failed(access, command, "it printed no ExecCredential") from None
     if not status.token and not (status.certificate and status.key):
@@ -114,7 +114,7 @@ class _Printed(BaseModel):
 
 def _run(access: Access, command: Exec) -> bytes:
     interactive = sys.stdin.isatty() and command.interactive != "Never"
-    env = {each.name: each.value for each in command.env}
+    env = {variable.name: variable.value for variable in command.env}
     try:
         done = subprocess.run(
             [_program(access.user, command.command), *command.args],

@@ -111,17 +111,17 @@ class _Known:
 
 
 def _merged(paths: Sequence[Path]) -> _Known:
-    known = _Known()
+    merged = _Known()
     for path in paths:
         file, folder = _read(path), path.parent.absolute()
-        known.current = known.current or file.current_context
+        merged.current = merged.current or file.current_context
         for server in file.clusters:
-            known.servers.setdefault(server.name, (server.cluster, folder))
+            merged.servers.setdefault(server.name, (server.cluster, folder))
         for login in file.users:
-            known.logins.setdefault(login.name, (login.user, folder))
+            merged.logins.setdefault(login.name, (login.user, folder))
         for context in file.contexts:
-            known.contexts.setdefault(context.name, context.context)
-    return known
+            merged.contexts.setdefault(context.name, context.context)
+    return merged
 
 
 def _read(path: Path) -> Kubeconfig:
@@ -133,27 +133,27 @@ def _read(path: Path) -> Kubeconfig:
     return parse(text, str(path))
 
 
-def _access(known: _Known, context: str | None, files: str) -> Access:
-    name = context or known.current
-    if name not in known.contexts:
-        there = ", ".join(sorted(known.contexts)) or "none"
+def _access(merged: _Known, context: str | None, files: str) -> Access:
+    name = context or merged.current
+    if name not in merged.contexts:
+        contexts = ", ".join(sorted(merged.contexts)) or "none"
         what = f"no context {name!r}" if name else "no current context"
         raise KubeconfigError(
-            f"{files} has {what}; it has: {there}.", "Name one with --context NAME."
+            f"{files} has {what}; it has: {contexts}.", "Name one with --context NAME."
         )
-    chosen = known.contexts[name]
-    cluster, folder = known.servers.get(chosen.cluster, (Server(), Path()))
+    chosen = merged.contexts[name]
+    cluster, folder = merged.servers.get(chosen.cluster, (Server(), Path()))
     if not cluster.server:
         raise KubeconfigError(
             f"{files}: the context {name} names a cluster that is not defined.", FIX
         )
-    if chosen.user and chosen.user not in known.logins:
+    if chosen.user and chosen.user not in merged.logins:
         raise KubeconfigError(f"{files}: the context {name} names a user that is not defined.", FIX)
     authority = (cluster.certificate_authority, cluster.certificate_authority_data)
     return Access(
         server=_server(cluster.server, files),
         context=name,
-        user=_user(chosen.user, *known.logins[chosen.user]) if chosen.user else User(),
+        user=_user(chosen.user, *merged.logins[chosen.user]) if chosen.user else User(),
         authority=_content("certificate-authority", *authority, folder),
         verify=not cluster.insecure_skip_tls_verify,
         server_name=_server_name(cluster.tls_server_name, files),
@@ -213,12 +213,12 @@ def _user(name: str, login: UserEntry, folder: Path) -> User:
         impersonate_groups=login.as_groups,
         impersonate_extra=login.as_user_extra,
     )
-    said = list(user.impersonation())
-    if said and not user.impersonate:
+    headers = list(user.impersonation())
+    if headers and not user.impersonate:
         raise KubeconfigError(
             f"The user {name} has as-groups, as-uid or as-user-extra without `as`.", FIX
         )
-    if not all(value.isprintable() for _, value in said):
+    if not all(value.isprintable() for _, value in headers):
         raise KubeconfigError(
             f"The impersonation values of user {name} must be printable ASCII.", FIX
         )

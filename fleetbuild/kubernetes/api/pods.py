@@ -44,8 +44,8 @@ def may_list_pods(client: Client) -> str:
 def releases_of_pods(client: Client, nodes: Sequence[str], root: str) -> dict[str, dict[str, str]]:
     """Return {Node: {release id: reason}} for releases below `root` that pods mount."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda node: _on_node(client, node, root), nodes)
-        return {node: uses for node, uses in zip(nodes, found, strict=True) if uses}
+        mounted = pool.map(lambda node: _on_node(client, node, root), nodes)
+        return {node: uses for node, uses in zip(nodes, mounted, strict=True) if uses}
 
 
 def _on_node(client: Client, node: str, root: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ def _mounted(pod: Mapping[str, Any], folder: str) -> Iterator[str]:
         str(volume.get("name")): str((volume.get("hostPath") or {}).get("path", ""))
         for volume in spec.get("volumes") or ()
     }
-    mounts = (each.get("volumeMounts") or () for each in spec.get("containers") or ())
+    mounts = (container.get("volumeMounts") or () for container in spec.get("containers") or ())
     below = [
         posixpath.join(paths.get(str(mount.get("name")), ""), str(mount.get("subPath")))
         for some in mounts

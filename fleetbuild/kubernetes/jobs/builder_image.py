@@ -52,13 +52,13 @@ def builder_image(build: Build, python: str | None) -> BuilderImage:
             "Set build.image in fleetbuild.yml, such as python:3.12-bookworm.",
         )
     official = _OFFICIAL.fullmatch(build.image)
-    known = _table().get(official[2]) if official else None
-    if official and known and build.libc is None:
+    row = _table().get(official[2]) if official else None
+    if official and row and build.libc is None:
         return BuilderImage(
             name=build.image,
-            libc=Libc(family=known["family"], version=known["libc"]),
+            libc=Libc(family=row["family"], version=row["libc"]),
             minor=_agreed(int(official[1]), python, build.image),
-            toolchain=(("gcc", known["gcc"]), ("g++", known["gcc"])),
+            toolchain=(("gcc", row["gcc"]), ("g++", row["gcc"])),
         )
     wanted = _PYTHON.fullmatch(python or "")
     if build.libc is None or wanted is None:

@@ -131,8 +131,8 @@ def _gpu_limits(target: Target) -> Iterator[str]:
 
 def _ranked(groups: Sequence[PlannedGroup]) -> list[HardwareClass]:
     """Return the classes, the one expected to be fastest first."""
-    found = {class_of_target(group.target) for group in groups}
-    return sorted(found, key=_speed, reverse=True)
+    classes_ = {class_of_target(group.target) for group in groups}
+    return sorted(classes_, key=_speed, reverse=True)
 
 
 def _speed(each: HardwareClass) -> tuple[object, ...]:
@@ -172,10 +172,10 @@ def _expressions(term: Term, *, beyond_platform: bool = False) -> dict[str, Any]
     A preference leaves out the platform, which is required anyway.
     """
     more = {key: values for key, values in term.items() if not key.startswith("kubernetes.io/")}
-    said = more if more and beyond_platform else term
+    shown = more if more and beyond_platform else term
     return {
         "matchExpressions": [
-            {"key": key, "operator": "In", "values": values} for key, values in said.items()
+            {"key": key, "operator": "In", "values": values} for key, values in shown.items()
         ]
     }
 

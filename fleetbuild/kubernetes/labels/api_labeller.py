@@ -69,9 +69,9 @@ class ApiLabeller:
 
     def prepare(self, *, installs: bool = False) -> str:
         """See Labeller."""
-        there = self._nodes_of_hosts()
-        if there:
-            may_label(self._client, there[0], self._labelling)
+        present = self._nodes_of_hosts()
+        if present:
+            may_label(self._client, present[0], self._labelling)
         cleared = self._former.clear() if self._former else ""
         no_pods = may_list_pods(self._client) if installs else ""
         return " ".join((*self.remarks(), *filter(None, (cleared, no_pods))))
@@ -87,14 +87,14 @@ class ApiLabeller:
     def _nodes_of_hosts(self) -> list[ClusterNode]:
         """Return the Nodes of the hosts; raise if no host has one, as in a wrong cluster."""
         hosts = self._names.nodes
-        there = [node for called in hosts.values() if (node := self._nodes.get(called))]
-        if hosts and not there:
+        present = [node for called in hosts.values() if (node := self._nodes.get(called))]
+        if hosts and not present:
             raise BlockedError(
                 f"None of the {len(hosts)} hosts is a Node of {self._client.access.where}.",
                 "Name another cluster with --context, or set kubernetes.node_name in"
                 " fleetbuild.yml to what the Nodes are called.",
             )
-        return there
+        return present
 
     def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
         """See Labeller. Each Node is patched, because the cached state may be hours old."""
@@ -117,16 +117,16 @@ class ApiLabeller:
     def mounted_releases(self, names: Collection[str], root: str) -> InUse:
         """See Labeller."""
         on_nodes = {name: self._names.in_cluster(name) for name in names}
-        there = [node for node in on_nodes.values() if node in self._nodes]
-        found = releases_of_pods(self._client, there, root)
-        return {name: found[node] for name, node in on_nodes.items() if node in found}
+        present = [node for node in on_nodes.values() if node in self._nodes]
+        releases = releases_of_pods(self._client, present, root)
+        return {name: releases[node] for name, node in on_nodes.items() if node in releases}
 
     def settle(self, release: Mapping[str, Labels | None]) -> Results:
         """Set each node's hardware labels, and its release labels if they are known."""
-        there = self._nodes_of_hosts()
+        present = self._nodes_of_hosts()
         wanted = {name: self._wanted(name, labels) for name, labels in release.items()}
-        if there and not all(self._is_settled(*each) for each in wanted.items()):
-            may_label(self._client, there[0], self._labelling)
+        if present and not all(self._is_settled(*item) for item in wanted.items()):
+            may_label(self._client, present[0], self._labelling)
         return self._label(wanted)
 
     def nodes_without_host(self) -> tuple[str, ...]:

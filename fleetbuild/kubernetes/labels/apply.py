@@ -253,10 +253,10 @@ def _refused(client: Client, problem: Refusal) -> Outcome:
         return Outcome("forbidden", *forbidden(client.access, "patch", "/nodes", problem.message))
     others = [cause for cause in problem.causes if cause.get("reason") == "FieldManagerConflict"]
     if problem.code == 409 and others:
-        said = "; ".join(_conflict(cause) for cause in others)
+        conflicts = "; ".join(_conflict(cause) for cause in others)
         return Outcome(
             "conflict",
-            f"Labels have other owners with other values: {said}.",
+            f"Labels have other owners with other values: {conflicts}.",
             "Check which values are right; take them over with: fleetbuild emit labels --apply"
             " --force-conflicts",
         )

@@ -64,9 +64,9 @@ def hardware_of_hosts(plan: Plan) -> dict[str, dict[str, str]]:
 
 
 def _met(plan: Plan, ours: Iterable[HardwareClass], hardware: NodeHardware) -> dict[str, str]:
-    for each in ours:
-        if each.is_met_by(hardware):
-            return labels_of_class(each.rung.name, each.sms, plan.label_domain, plan.release)
+    for class_ in ours:
+        if class_.is_met_by(hardware):
+            return labels_of_class(class_.rung.name, class_.sms, plan.label_domain, plan.release)
     return {}
 
 

@@ -38,17 +38,17 @@ def devices_by_node(slices: Iterable[Mapping[str, Any]]) -> dict[str, Devices]:
         pool = _mapping(spec.get("pool"))
         key, generation = (spec["nodeName"], str(pool.get("name"))), pool.get("generation")
         age = generation if isinstance(generation, int) else 0
-        known = newest.get(key, (age, []))
-        if age >= known[0]:
-            newest[key] = (age, [*(known[1] if age == known[0] else []), spec])
-    found: dict[str, Devices] = {}
+        latest = newest.get(key, (age, []))
+        if age >= latest[0]:
+            newest[key] = (age, [*(latest[1] if age == latest[0] else []), spec])
+    by_node: dict[str, Devices] = {}
     for (node, _), (_, specs) in sorted(newest.items()):
         devices = list(_whole_gpus(specs))
-        gpus = (*found.get(node, Devices(())).gpus, *(_gpu(each) for each in devices))[:_MOST]
+        gpus = (*by_node.get(node, Devices(())).gpus, *(_gpu(device) for device in devices))[:_MOST]
         versions = filter(_DRIVER.fullmatch, (_value(d, "driverVersion") for d in devices))
         if gpus:
-            found[node] = Devices(gpus, next(versions, None))
-    return found
+            by_node[node] = Devices(gpus, next(versions, None))
+    return by_node
 
 
 def _whole_gpus(specs: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -50,16 +50,16 @@ def hidden_flags(rung: Rung) -> tuple[str, ...]:
 def level_label(rung: Rung) -> str | None:
     """Return NFD 0.19's label for the best psABI level within this rung, or None."""
     levels = [_table()["levels"].get(step.name) for step in rung.lineage]
-    known = [level for level in levels if level]
-    return _LABEL + known[-1] if known else None
+    named = [level for level in levels if level]
+    return _LABEL + named[-1] if named else None
 
 
 def features_of(flags: Collection[str]) -> frozenset[str]:
     """Return the features of rungs that these flags of cpu.cpuid mean, in the kernel's spelling."""
     table = _table()
-    told = {feature for feature, flag in table["names"].items() if flag in flags}
+    features = {feature for feature, flag in table["names"].items() if flag in flags}
     levels = (RUNGS[name] for name, flag in table["levels"].items() if flag in flags)
-    return frozenset(told).union(*(rung.features for rung in levels))
+    return frozenset(features).union(*(rung.features for rung in levels))
 
 
 def shown_flags(labels: Mapping[str, str]) -> frozenset[str]:

@@ -80,14 +80,14 @@ def targets_of_plan(plan: Plan) -> LabelTargets:
 def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> LabelTargets:
     """Return the label targets of the last plan; other hosts are named by the configuration."""
     kubernetes = config.kubernetes
-    known = LabelTargets(kubernetes.label_domain, config.release)
+    targets = LabelTargets(kubernetes.label_domain, config.release)
     if made and made.release == config.release:
-        known = targets_of_plan(made)
+        targets = targets_of_plan(made)
     called = {
         node.name: (kubernetes_node(node, kubernetes.node_name) or node.name).lower()
         for node in inventory.nodes
     }
-    return replace(known, nodes={**called, **known.nodes})
+    return replace(targets, nodes={**called, **targets.nodes})
 
 
 def matched(names: LabelTargets, there: Collection[str]) -> dict[str, str]:
@@ -180,8 +180,8 @@ class ManualLabels:
 
 def verified_releases(facts: Mapping[str, Facts], release: str) -> dict[str, Manifest]:
     """Return the verified releases that these nodes serve."""
-    current = {name: known.release.get(release) for name, known in facts.items()}
-    return {name: found for name, found in current.items() if found and found.verified}
+    current = {name: node_facts.release.get(release) for name, node_facts in facts.items()}
+    return {name: manifest for name, manifest in current.items() if manifest and manifest.verified}
 
 
 def results_of_kept_labels(

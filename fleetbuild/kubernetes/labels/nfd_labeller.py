@@ -22,15 +22,14 @@ from fleetbuild.state import StateDir, one_line
 from fleetbuild.text import fold
 
 if TYPE_CHECKING:
-    from fleetbuild.ansible import HostRun, TaskEvent
-    from fleetbuild.ansible.fleet_playbooks import Playbooks
+    from fleetbuild.ansible import HostRun, RunPlaybook, TaskEvent
 
 
 class NfdLabeller:
     """Writes a feature file on each node; Node Feature Discovery turns it into labels."""
 
-    def __init__(self, names: LabelTargets, playbook: Playbooks, state: StateDir) -> None:
-        self._names, self._playbook, self._state = names, playbook, state
+    def __init__(self, names: LabelTargets, run_playbook: RunPlaybook, state: StateDir) -> None:
+        self._names, self._run_playbook, self._state = names, run_playbook, state
         self._lock = Lock()  # groups are labelled in parallel
 
     def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
@@ -57,8 +56,8 @@ class NfdLabeller:
 
     def clear(self) -> str:
         """Remove feature files of earlier runs, since labels are now set in another way."""
-        there = [name for name, each in self._files_on_nodes().items() if each != {}]
-        left = [name for name in there if name in self._names.nodes]
+        present = [name for name, each in self._files_on_nodes().items() if each != {}]
+        left = [name for name in present if name in self._names.nodes]
         if not left:
             return ""
         results = self._write({name: {} for name in left})
@@ -113,11 +112,11 @@ class NfdLabeller:
 
         def listen(event: TaskEvent) -> None:
             facts = event.result.get("ansible_facts")
-            said = facts.get("node_labels_result") if isinstance(facts, dict) else None
-            if isinstance(said, dict) and said.get("changed"):
+            reply = facts.get("node_labels_result") if isinstance(facts, dict) else None
+            if isinstance(reply, dict) and reply.get("changed"):
                 changed.add(event.host)
 
-        hosts = self._playbook(
+        hosts = self._run_playbook(
             "label.yml",
             limit=sorted(wanted),
             extravars={
@@ -159,14 +158,14 @@ class NfdLabeller:
     def _saved(self) -> dict[str, Any]:
         """Return the saved state; a damaged file counts as empty, so all is written again."""
         try:
-            known = json.loads(self._state.labels_file.read_text(encoding="utf-8"))
+            document = json.loads(self._state.labels_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
-        return known if isinstance(known, dict) else {}
+        return document if isinstance(document, dict) else {}
 
     def _note(self, labels: Mapping[str, Labels | None]) -> None:
         """Save the labels of feature files. None: content unknown. Empty: the file was removed."""
         with self._lock:
             lying = {**self._files_on_nodes(), **labels}
-            known = {**self._saved(), self._names.release: lying}
-            write_atomically(self._state.labels_file, one_line(known) + "\n")
+            document = {**self._saved(), self._names.release: lying}
+            write_atomically(self._state.labels_file, one_line(document) + "\n")

@@ -80,9 +80,9 @@ def facts_of_node(
         fix = "Look at it with: kubectl describe node"
         return Facts(state="unreachable", reason=problem, fix=fix)
     labels = _texts(node, "metadata", "labels")
-    flags, told = _flags(features, labels)
-    found = frozenset(_BASELINE[arch]) | features_of(flags)
-    rung = best(found, arch)
+    flags, flag_warnings = _flags(features, labels)
+    cpu_features = frozenset(_BASELINE[arch]) | features_of(flags)
+    rung = best(cpu_features, arch)
     sms, gpus, unusable = _gpus(node, features, labels, devices)
     # What pods may have; the rest of the capacity is the system's and the kubelet's.
     room = {**_at(node, "status", "capacity"), **_at(node, "status", "allocatable")}
@@ -91,7 +91,7 @@ def facts_of_node(
     return Facts(
         arch=arch,
         isa=rung.name if rung else None,
-        features=tuple(sorted(found)),
+        features=tuple(sorted(cpu_features)),
         sms=sms,
         gpus=gpus,
         driver=_driver(labels) or (devices.driver if devices else None),
@@ -104,26 +104,28 @@ def facts_of_node(
         toolchain={name: (version,) for name, version in image.toolchain},
         taints=taints,
         instance_type=labels.get(INSTANCE_TYPE) or None,
-        warnings=(*told, *unusable, *_unpublished(features, labels), *away),
+        warnings=(*flag_warnings, *unusable, *_unpublished(features, labels), *away),
     )
 
 
 def by_node(features: Iterable[Document]) -> dict[str, list[Document]]:
     """Return NodeFeature objects by their Node."""
-    found: dict[str, list[Document]] = {}
-    for each in features:
-        name = _at(each, "metadata", "labels").get(NODE_OF)
+    by_name: dict[str, list[Document]] = {}
+    for feature in features:
+        name = _at(feature, "metadata", "labels").get(NODE_OF)
         if isinstance(name, str):
-            found.setdefault(name, []).append(each)
-    return found
+            by_name.setdefault(name, []).append(feature)
+    return by_name
 
 
 def _flags(
     features: Sequence[Document], labels: Mapping[str, str]
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the flags of cpu.cpuid, and a warning if some are missing."""
-    told = [_at(each, "spec", "features", "flags", "cpu.cpuid", "elements") for each in features]
-    flags = frozenset(str(flag) for elements in told for flag in elements)
+    flags_of_feature = [
+        _at(feature, "spec", "features", "flags", "cpu.cpuid", "elements") for feature in features
+    ]
+    flags = frozenset(str(flag) for elements in flags_of_feature for flag in elements)
     if flags:
         return flags, ()
     shown = shown_flags(labels)
@@ -164,21 +166,21 @@ def _sms_of(
 
 def _unpublished(features: Sequence[Document], labels: Mapping[str, str]) -> tuple[str, ...]:
     """Return a warning if NFD knows of a GPU and does not publish its PCI devices."""
-    published = [_at(each, "spec", "features", "instances") for each in features]
+    published = [_at(feature, "spec", "features", "instances") for feature in features]
     hidden = published and not any("pci.device" in each for each in published)
     return (NOT_PUBLISHED,) if hidden and any(map(_is_gpu_label, labels)) else ()
 
 
 def _by_pci(features: Sequence[Document]) -> tuple[Gpu, ...]:
-    found = []
-    for each in features:
-        devices = _at(each, "spec", "features", "instances", "pci.device").get("elements") or ()
+    gpus = []
+    for feature in features:
+        devices = _at(feature, "spec", "features", "instances", "pci.device").get("elements") or ()
         for device in devices if isinstance(devices, list) else ():
             about = _texts(device, "attributes")
             if about.get("vendor") == _NVIDIA and about.get("class", "").startswith("03"):
                 pci = f"{_NVIDIA}:{about.get('device')}"
-                found.append(Gpu(name=f"PCI device {pci}", sm=sm_of_device(pci)))
-    return tuple(found)
+                gpus.append(Gpu(name=f"PCI device {pci}", sm=sm_of_device(pci)))
+    return tuple(gpus)
 
 
 def _by_gfd(labels: Mapping[str, str]) -> tuple[Gpu, ...]:
@@ -231,11 +233,12 @@ def _os(info: Mapping[str, str], labels: Mapping[str, str]) -> Os:
 
 def _not_ready(node: Document) -> str | None:
     conditions = _at(node, "status").get("conditions") or ()
-    for each in conditions if isinstance(conditions, list) else ():
-        if isinstance(each, Mapping) and each.get("type") == "Ready":
-            if each.get("status") == "True":
+    for condition in conditions if isinstance(conditions, list) else ():
+        if isinstance(condition, Mapping) and condition.get("type") == "Ready":
+            if condition.get("status") == "True":
                 return None
-            return f"The Node is not ready: {_text(each.get('message') or each.get('reason'))}"
+            why = _text(condition.get("message") or condition.get("reason"))
+            return f"The Node is not ready: {why}"
     return "The Node has never been ready."
 
 
@@ -243,11 +246,11 @@ def _taints(node: Document) -> tuple[str, ...]:
     """Return the keys of taints that exclude pods. Our pods tolerate the taint of GPU nodes."""
     taints = _at(node, "spec").get("taints") or ()
     keys = {
-        _text(each.get("key"))
-        for each in (taints if isinstance(taints, list) else ())
-        if isinstance(each, Mapping)
-        and each.get("effect") in ("NoSchedule", "NoExecute")
-        and each.get("key") != GPU
+        _text(taint.get("key"))
+        for taint in (taints if isinstance(taints, list) else ())
+        if isinstance(taint, Mapping)
+        and taint.get("effect") in ("NoSchedule", "NoExecute")
+        and taint.get("key") != GPU
     }
     if _at(node, "spec").get("unschedulable"):  # the taint comes a moment later
         keys.add("node.kubernetes.io/unschedulable")
@@ -274,8 +277,8 @@ def _gb(size: int | None) -> float | None:
 
 def _texts(document: object, *keys: str) -> dict[str, str]:
     """Return the mapping at these keys as printable texts."""
-    there = _at(document, *keys)
-    return {_text(key): _text(value) for key, value in there.items() if value is not None}
+    values = _at(document, *keys)
+    return {_text(key): _text(value) for key, value in values.items() if value is not None}
 
 
 def _text(value: object) -> str:

@@ -49,8 +49,8 @@ def as_planned(plan: Plan, works: Collection[str] | None = None) -> dict[str, Ma
     grouped = plan.groups_by_node
     for name in hosts(plan):
         group = grouped.get(name)
-        known = works if works is not None else group.installs.up_to_date if group else ()
-        if group and group.release_id and name in known:
+        verified = works if works is not None else group.installs.up_to_date if group else ()
+        if group and group.release_id and name in verified:
             serving[name] = _planned_manifest(plan, group)
         elif _nothing_serves(plan.nodes[name], group):
             serving[name] = None

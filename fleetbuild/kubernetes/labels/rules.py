@@ -14,7 +14,7 @@ from fleetbuild.hardware.gpus import devices_of_sm, sm_order
 from fleetbuild.kubernetes.labels.classes import HardwareClass, classes
 from fleetbuild.kubernetes.labels.features import gfd_labels, rung_flags
 from fleetbuild.kubernetes.labels.node_labels import check_domain, label_key
-from fleetbuild.kubernetes.manifests.names import dns_label, label_value
+from fleetbuild.kubernetes.manifests.names import dns_label, label_value, object_head
 from fleetbuild.kubernetes.manifests.yaml_dump import FlowStyle, Note, dump
 from fleetbuild.models import Plan
 
@@ -59,12 +59,10 @@ def node_feature_rule(plan: Plan) -> str:
     if plan.release != "default":
         name += "-" + dns_label(plan.release, 40)
     document = {
-        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
-        "kind": "NodeFeatureRule",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "fleetbuild"}},
+        **object_head("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule", name=name),
         "spec": {"rules": list(_Rules(plan, ours).all()) if ours else []},
     }
-    return dump(document, _HEADER + (_GPU_HEADER if any(each.sms for each in ours) else ""))
+    return dump(document, _HEADER + (_GPU_HEADER if any(class_.sms for class_ in ours) else ""))
 
 
 class _Rules:
@@ -75,7 +73,7 @@ class _Rules:
 
     def __init__(self, plan: Plan, ours: Sequence[HardwareClass]) -> None:
         self.plan, self.ours = plan, ours
-        self.sms = sorted({sm for each in ours for sm in each.sms}, key=sm_order)
+        self.sms = sorted({sm for class_ in ours for sm in class_.sms}, key=sm_order)
 
     def all(self) -> Iterator[object]:
         """Yield all rules, in the order of their evaluation."""
@@ -91,8 +89,8 @@ class _Rules:
 
     def _told(self) -> object:
         key = label_key(self.plan.label_domain, "class", self.plan.release)
-        known = [_feature("local.label", {key: _op("Exists")})]
-        return Note(self._rule("told by a feature file", ("classed",), known), _TOLD)
+        matches = [_feature("local.label", {key: _op("Exists")})]
+        return Note(self._rule("told by a feature file", ("classed",), matches), _TOLD)
 
     def _gpus(self) -> Iterator[object]:
         loaded = _feature("kernel.loadedmodule", {"nvidia": _op("Exists")})
@@ -100,9 +98,9 @@ class _Rules:
         for sm in self.sms:
             if devices := devices_of_sm(sm):
                 yield self._rule(f"SM {sm}", (_sm(sm),), [_device("In", devices)])
-        known = sorted(device for sm in self.sms for device in devices_of_sm(sm))
+        ids = sorted(device for sm in self.sms for device in devices_of_sm(sm))
         display = {"class": FlowStyle(_op("InRegexp", ["^03"]))}
-        other = _device("NotIn", known, **display)
+        other = _device("NotIn", ids, **display)
         yield Note(self._rule("another GPU", ("other-gpu",), [other]), _OTHER)
         for number, sm in enumerate(self.sms):
             yield Note(self._by_gfd(sm), _GFD) if number == 0 else self._by_gfd(sm)

@@ -28,10 +28,10 @@ def serving_now(
     The node's last facts win over the result, the result over the plan. Unknown nodes are left out.
     A release with a revoked wheel does not count as verified.
     """
-    known = as_planned(plan) if result is None else _by_result(plan, result)
+    serving = as_planned(plan) if result is None else _by_result(plan, result)
     if state is None:
-        return known
-    open_ = {name: made for name, made in known.items() if not state.is_changing(name)}
+        return serving
+    open_ = {name: made for name, made in serving.items() if not state.is_changing(name)}
     served = {**open_, **last_said(state, plan.nodes, plan.release)}
     revoked = read_revocations(state.store)
     return {name: _unless_revoked(made, revoked) for name, made in served.items()}
@@ -46,14 +46,14 @@ def _unless_revoked(manifest: Manifest | None, revoked: Revocations) -> Manifest
 
 def last_said(state: StateDir, names: Iterable[str], release: str) -> dict[str, Manifest | None]:
     """Return what these nodes last served; None if nothing. Unknown nodes are left out."""
-    known = [name for name in names if state.probed(name) and not state.is_changing(name)]
-    return {name: _releases(state, name).get(release) for name in known}
+    unchanged = [name for name in names if state.probed(name) and not state.is_changing(name)]
+    return {name: _releases(state, name).get(release) for name in unchanged}
 
 
 def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
     """Save that a node serves this manifest, as its reply to a playbook says."""
     served = {**_releases(state, name), manifest.release: manifest}
-    text = "\n".join(each.model_dump_json() for each in served.values())
+    text = "\n".join(manifest.model_dump_json() for manifest in served.values())
     save_section(state.facts, name, _SECTION, text + "\n")
     if manifest.verified:  # damage that a probe found before is repaired
         save_section(state.facts, name, _FILES, "")
@@ -72,5 +72,5 @@ def _by_result(plan: Plan, result: Result) -> dict[str, Manifest | None]:
     planned = {name: group.release_id for name, group in plan.groups_by_node.items()}
     left = {node.node: node.release_id for node in result.nodes if node.node in result.verified}
     works = {name for name, release in left.items() if release == planned.get(name, "")}
-    known = as_planned(plan, works)
-    return {name: made for name, made in known.items() if made or name not in left}
+    serving = as_planned(plan, works)
+    return {name: made for name, made in serving.items() if made or name not in left}

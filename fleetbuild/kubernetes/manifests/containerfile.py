@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.manifests.image_compatibility import ARTIFACT, SPEC, image_compatibility
 from fleetbuild.kubernetes.manifests.image_compatibility import FILE as COMPATIBILITY
-from fleetbuild.kubernetes.manifests.images import default_image, image_name, index_name
-from fleetbuild.kubernetes.manifests.libraries import library_note
+from fleetbuild.kubernetes.manifests.images import (
+    default_image,
+    image_name,
+    index_name,
+    library_note,
+)
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.pod_parts import PACKAGES, python_of, requirements
 from fleetbuild.kubernetes.manifests.security import NOBODY

@@ -1,10 +1,14 @@
-"""Images: the official Python image for a group's wheels, and the names of its own images."""
+"""Images: the official Python image for a group's wheels, and the names of its own images.
+
+In: a group and its wheels. Out: names, and a note or a warning about system libraries that the
+image must contain, because no wheel of the release does.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,7 +17,7 @@ import yaml
 from packaging.version import InvalidVersion, Version
 
 from fleetbuild.kubernetes.manifests.names import label_value
-from fleetbuild.models import PlannedGroup, ReleaseFile, Target
+from fleetbuild.models import Plan, PlannedGroup, ReleaseFile, Target
 
 _ABI = re.compile(r"cp(3)(\d{1,2})")
 _OWN_PYTHON = "libpython3."  # the image's Python brings its own
@@ -36,11 +40,11 @@ def lacking(target: Target, wheels: Sequence[ReleaseFile], *, official: bool) ->
     Of other images than the official ones, only the libraries of every pod are known.
     """
     table, family = _table(), target.libc.family
-    there = {*table["everywhere"], *table["base"][family]}
+    present = {*table["everywhere"], *table["base"][family]}
     if official:
-        there.update(table["official"][family])
+        present.update(table["official"][family])
     needed = {name for wheel in wheels for name in wheel.needs}
-    return tuple(sorted(name for name in needed - there if not name.startswith(_OWN_PYTHON)))
+    return tuple(sorted(name for name in needed - present if not name.startswith(_OWN_PYTHON)))
 
 
 def image_name(repository: str, group: PlannedGroup, what: str = "") -> str:
@@ -70,3 +74,43 @@ def _table() -> dict[str, Any]:
     text = files("fleetbuild.kubernetes").joinpath("data/images.yml").read_text("utf-8")
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded
+
+
+_LACKING = """\
+The wheels are linked with libraries that neither they nor {image} contain:
+{libraries}
+Add them to the image that runs, or bundle them (libraries: bundle in the recipe)."""
+_WANTED = """\
+The wheels are linked with libraries that they do not contain, so {image} must contain:
+{libraries}"""
+
+
+def library_note(group: PlannedGroup, wheels: Sequence[ReleaseFile], own: str | None) -> str:
+    """Return a comment about missing libraries in `own`, else in the official image, or ""."""
+    missing = lacking(group.target, wheels, official=own is None)
+    if not missing:
+        return ""
+    text = _WANTED if own else _LACKING
+    libraries = "\n".join(f"  {each}" for each in missing)
+    return "\n\n" + text.format(image=own or default_image(group.target), libraries=libraries)
+
+
+def library_warnings(
+    plan: Plan, wheels: Mapping[str, Sequence[ReleaseFile]], *, official: bool
+) -> tuple[str, ...]:
+    """Return a sentence for each group whose wheels need libraries that the image lacks."""
+    return tuple(
+        _sentence(group, missing, official)
+        for group in plan.groups
+        if (missing := lacking(group.target, wheels.get(group.name, ()), official=official))
+    )
+
+
+def _sentence(group: PlannedGroup, libraries: Sequence[str], official: bool) -> str:
+    linked = f"{group.name}: its wheels are linked with {', '.join(libraries)}, which"
+    if not official:
+        return f"{linked} the workload's image must contain."
+    return (
+        f"{linked} {default_image(group.target)} lacks; name an image that has them with --image,"
+        " or set libraries: bundle in the recipe."
+    )

@@ -1,7 +1,7 @@
 """Names that the Kubernetes API accepts, made from any text, the same each time.
 
 A text changed in more than a `+` or a dot gets a hash of the original, so that two texts never get
-one name.
+one name. In: also a kind and a name; out: the head of an object.
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ def label_value(text: str) -> str:
     if is_label_value(value):
         return value
     return _shortened(re.sub(r"[^A-Za-z0-9_.-]", "-", value), text, LABEL_LIMIT)
+
+
+def object_head(version: str, kind: str, **names: str) -> dict[str, object]:
+    """Return the head of an object that fleetbuild writes: kind, name, and by whom it is kept."""
+    labels = {"app.kubernetes.io/managed-by": "fleetbuild"}
+    return {"apiVersion": version, "kind": kind, "metadata": {**names, "labels": labels}}
 
 
 def label_part(text: str, limit: int) -> str:

@@ -83,8 +83,8 @@ class Delivery:
     @property
     def index_host(self) -> str | None:
         """Return the host that pip must trust because the URL is plain http, or None."""
-        found = _URL.fullmatch(self.index)
-        return found["host"] if found and self.index.startswith("http:") else None
+        match = _URL.fullmatch(self.index)
+        return match["host"] if match and self.index.startswith("http:") else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,6 @@ from fleetbuild.kubernetes.manifests.user_workload import (
     Path,
     UserManifest,
     pod_templates,
-    value_at,
 )
 from fleetbuild.kubernetes.manifests.workload import with_image
 from fleetbuild.kubernetes.manifests.yaml_dump import comment, dump, flow
@@ -82,7 +81,7 @@ def overlays(manifest: UserManifest, groups: Iterable[GroupPatches]) -> dict[str
     }
     folders = []
     if shared:
-        mine = [each for each in manifest.objects if each not in shared]
+        mine = [id_ for id_ in manifest.objects if id_ not in shared]
         files["shared/kustomization.yaml"] = kustomization_file(
             ["../base"], _SHARED.format(file=file), patches=list(map(_removal, mine))
         )
@@ -154,7 +153,7 @@ class GroupPatches:
             folder=label_value(self.group.name),
             about=next(iter(self._about.values())),
         )
-        documents = [dump(each.document) for each in self._objects.values()]
+        documents = [dump(patched.document) for patched in self._objects.values()]
         return "\n".join(comment(header)) + "\n" + "---\n".join(documents)
 
 
@@ -173,25 +172,10 @@ def _removal(id_: ObjectId) -> dict[str, Any]:
 def _target(id_: ObjectId) -> dict[str, str]:
     """Return how a patch finds its object; Kustomize reads names as regular expressions."""
     group, _, version = id_.api_version.rpartition("/")
-    found = {"group": group, "version": version, "kind": id_.kind}
-    found["name"] = id_.name.replace(".", "\\.")
-    found["namespace"] = id_.namespace.replace(".", "\\.")
-    return {key: value for key, value in found.items() if value}
-
-
-def early_init_containers(manifest: UserManifest) -> Iterator[str]:
-    """Yield a warning for init containers of the user, which run before the packages are there."""
-    for id_ in manifest.workloads:
-        document = manifest.objects[id_]
-        inits = (
-            value_at(document, (*template, "spec", "initContainers"))
-            for template in pod_templates(document)
-        )
-        if any(isinstance(each, list) and each for each in inits):
-            yield (
-                f"{manifest.file}: {id_}: its init containers are left as they are, so they do not"
-                " see the packages; with --way init they run before these are installed."
-            )
+    target = {"group": group, "version": version, "kind": id_.kind}
+    target["name"] = id_.name.replace(".", "\\.")
+    target["namespace"] = id_.namespace.replace(".", "\\.")
+    return {key: value for key, value in target.items() if value}
 
 
 class Draft(PatchedObject):
@@ -277,7 +261,7 @@ def _place(draft: Draft, parts: PodParts) -> None:
     draft.merge((*draft.pod, "nodeSelector"), parts.selector, parts.why_selector)
     theirs = draft.items(*draft.pod, "tolerations")
     for toleration in parts.tolerations:
-        if not any(_covers(each, toleration["key"]) for each in theirs):
+        if not any(_covers(present, toleration["key"]) for present in theirs):
             draft.append((*draft.pod, "tolerations"), toleration)
     if parts.runtime_class and not draft.get(*draft.pod, "runtimeClassName"):
         draft.put((*draft.pod, "runtimeClassName"), parts.runtime_class)
@@ -290,7 +274,10 @@ def _excluding_expression(draft: Draft, parts: PodParts) -> Mapping[str, Any] | 
     """
     terms = (*draft.pod, *_REQUIRED)
     barring = [
-        next((each for each in expressions if _excludes(each, parts.selector)), None)
+        next(
+            (expression for expression in expressions if _excludes(expression, parts.selector)),
+            None,
+        )
         for index in range(len(draft.items(*terms)))
         for expressions in [draft.items(*terms, index, "matchExpressions")]
     ]
@@ -332,12 +319,12 @@ def _change_container(draft: Draft, parts: PodParts, domain: str) -> None:
         draft.append((*container, "volumeMounts"), parts.mount, "mountPath", parts.why_mount)
     asked = [
         key
-        for each in _concurrent_containers(draft)
+        for container_at in _concurrent_containers(draft)
         for part in ("limits", "requests")
-        for key in draft.entries(*each, "resources", part)
+        for key in draft.entries(*container_at, "resources", part)
     ]
-    claims = [each for at in _concurrent_containers(draft)
-              for each in draft.items(*at, "resources", "claims")]  # fmt: skip
+    claims = [claim for at in _concurrent_containers(draft)
+              for claim in draft.items(*at, "resources", "claims")]  # fmt: skip
     # Theirs may be a slice of one, two, or one by dynamic resource allocation.
     if not claims and not any(key.startswith((_GPU, f"{domain}/sm")) for key in asked):
         draft.merge((*container, "resources", "limits"), parts.limits)
@@ -354,7 +341,7 @@ def _concurrent_containers(draft: Draft) -> Iterator[Path]:
 def _main_container(draft: Draft) -> int:
     """Return the index of the container that kubectl takes by default."""
     named = draft.entries(*draft.template, "metadata", "annotations").get(_DEFAULT_CONTAINER)
-    names = [each.get("name") for each in draft.items(*draft.pod, "containers")]
+    names = [container.get("name") for container in draft.items(*draft.pod, "containers")]
     return names.index(named) if named in names else 0
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from fleetbuild.kubernetes.labels.affinity import selector
 from fleetbuild.kubernetes.manifests import security
-from fleetbuild.kubernetes.manifests.images import image_name
-from fleetbuild.kubernetes.manifests.libraries import library_note
+from fleetbuild.kubernetes.manifests.images import image_name, library_note
 from fleetbuild.kubernetes.manifests.options import Delivery, PodParts, Way
 from fleetbuild.kubernetes.manifests.release_wait import VOLUME, daemonset_parts, release_path
 from fleetbuild.kubernetes.manifests.yaml_dump import Note

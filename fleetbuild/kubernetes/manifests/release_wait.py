@@ -52,7 +52,7 @@ def daemonset_parts(plan: Plan, group: PlannedGroup, parts: PodParts) -> PodPart
     `subPath` is looked up when the container starts, after the wait.
     """
     path, releases = release_path(plan, group), _releases(plan)
-    there = Note(
+    host_path = Note(
         {"path": releases, "type": "Directory"},
         "All releases: this one may be installed after the pod has started.",
     )
@@ -62,7 +62,7 @@ def daemonset_parts(plan: Plan, group: PlannedGroup, parts: PodParts) -> PodPart
         about=parts.about + _ABOUT,
         selector=selector(plan, group, "group"),
         why_selector="Nodes of this group, whichever release they serve.",
-        volume={"name": VOLUME, "hostPath": there},
+        volume={"name": VOLUME, "hostPath": host_path},
         mount={
             "name": VOLUME,
             "mountPath": path,

@@ -22,11 +22,10 @@ from fleetbuild.kubernetes.manifests.options import Delivery, PodParts
 from fleetbuild.kubernetes.manifests.own_workload import (
     DoesNotFit,
     GroupPatches,
-    early_init_containers,
     overlays,
 )
 from fleetbuild.kubernetes.manifests.pod_parts import parts
-from fleetbuild.kubernetes.manifests.user_workload import read_manifest
+from fleetbuild.kubernetes.manifests.user_workload import early_init_containers, read_manifest
 from fleetbuild.kubernetes.manifests.workload import KINDS, smoke
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
 from fleetbuild.models.plan import version_skew

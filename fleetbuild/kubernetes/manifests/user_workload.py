@@ -6,7 +6,7 @@ is collected as a JSON patch (RFC 6902) for Kustomize, and applied here to show 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -14,9 +14,68 @@ from typing import Any, NamedTuple
 import yaml
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes.manifests.yaml_dump import Note
-from fleetbuild.kubernetes.manifests.yaml_load import load_documents
+from fleetbuild.kubernetes.manifests.yaml_dump import Note, Verbatim
 from fleetbuild.text import is_nested_deeply, yaml_mistake
+
+_MOST = 100_000  # values in a document, so that nested aliases cannot fill the memory
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """Keep the text of scalars without quotes: to another reader 0644 or 1e3 is another value."""
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        read_event: Any = self.peek_event
+        event = read_event()
+        node = super().compose_scalar_node(anchor)
+        node.is_bare = event.implicit[0] and "\n" not in node.value  # type: ignore[attr-defined]
+        return node
+
+    def text(self, node: Any) -> str:
+        value = str(self.construct_scalar(node))
+        return Verbatim(value) if node.is_bare or not node.tag.endswith(":str") else value
+
+    def refuse(self, node: Any) -> Any:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"{node.tag} has no meaning in Kubernetes", node.start_mark
+        )
+
+
+for _name in ("str", "bool", "int", "float", "timestamp", "value"):
+    _Loader.add_constructor(_TAG + _name, _Loader.text)
+for _name in ("binary", "set", "omap", "pairs"):
+    _Loader.add_constructor(_TAG + _name, _Loader.refuse)
+
+
+def _load_documents(text: str) -> list[Any]:
+    """Return the content of each document that is not empty."""
+    loader: Any = _Loader(text)
+    documents = []
+    try:
+        while loader.check_data():
+            documents.append(_written_out(loader.get_data(), [_MOST]))
+    finally:
+        loader.dispose()
+    return [document for document in documents if document is not None]
+
+
+def _written_out(value: Any, left: list[int]) -> Any:
+    """Return a copy in which no two parts are one object."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise yaml.YAMLError("its aliases stand for too many values")
+    if isinstance(value, dict):
+        return {_key(key): _written_out(item, left) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_written_out(item, left) for item in value]
+    return value
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise yaml.YAMLError("the key of an entry is not a text")
+    return key
+
 
 Path = tuple[str | int, ...]
 
@@ -56,12 +115,12 @@ class UserManifest:
     @property
     def workloads(self) -> list[ObjectId]:
         """Return the objects that make pods."""
-        return [each for each in self.objects if each.kind in KINDS]
+        return [id_ for id_ in self.objects if id_.kind in KINDS]
 
     @property
     def scalers(self) -> dict[ObjectId, ObjectId]:
         """Return each object that scales one of the workloads, and that workload."""
-        by_name = {(each.kind, each.name): each for each in self.workloads}
+        by_name = {(workload.kind, workload.name): workload for workload in self.workloads}
         targets = {
             each: value_at(document, ("spec", "scaleTargetRef"))
             for each, document in self.objects.items()
@@ -78,7 +137,7 @@ class UserManifest:
     def shared(self) -> list[ObjectId]:
         """Return the objects that all groups share, such as a Service."""
         apart = {*self.workloads, *self.scalers}
-        return [each for each in self.objects if each not in apart]
+        return [id_ for id_ in self.objects if id_ not in apart]
 
 
 def read_manifest(name: str, text: str) -> UserManifest:
@@ -89,14 +148,14 @@ def read_manifest(name: str, text: str) -> UserManifest:
             f"{file} has more than 100 brackets open at once.", "Close them, or write blocks."
         )
     try:
-        documents = load_documents(text)
+        documents = _load_documents(text)
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
         if "{{" in text:
             raise _unrendered(file) from None
         raise UsageError(
             f"{file} is not valid YAML{yaml_mistake(problem)}.", "Correct it."
         ) from None
-    kinds = [str(each.get("kind")) for each in documents if isinstance(each, dict)]
+    kinds = [str(document.get("kind")) for document in documents if isinstance(document, dict)]
     if not any(kind in KINDS for kind in kinds):
         raise UsageError(
             f"{file} contains no workload of a supported kind: {', '.join(KINDS)}.",
@@ -104,10 +163,10 @@ def read_manifest(name: str, text: str) -> UserManifest:
         )
     objects: dict[ObjectId, dict[str, Any]] = {}
     for number, document in enumerate(documents, 1):
-        found = _id_of(file, number, document)
-        if found in objects:
-            raise UsageError(f"{file} contains {found} twice.", "Remove or rename one of them.")
-        objects[found] = document
+        id_ = _id_of(file, number, document)
+        if id_ in objects:
+            raise UsageError(f"{file} contains {id_} twice.", "Remove or rename one of them.")
+        objects[id_] = document
     return UserManifest(file, text, objects)
 
 
@@ -126,12 +185,12 @@ def _id_of(file: str, number: int, document: Any) -> ObjectId:
             " needs.",
             "Name them all. A metadata.generateName does not replace the name.",
         )
-    found = ObjectId(*words)
-    if any("{{" in word for word in found):
+    id_ = ObjectId(*words)
+    if any("{{" in word for word in id_):
         raise _unrendered(file)
-    if found.kind.endswith("List"):
-        raise UsageError(f"{file} contains a {found.kind}.", "Write its objects as documents.")
-    return found
+    if id_.kind.endswith("List"):
+        raise UsageError(f"{file} contains a {id_.kind}.", "Write its objects as documents.")
+    return id_
 
 
 def _unrendered(name: str) -> UsageError:
@@ -169,18 +228,18 @@ class PatchedObject:
 
     def entries(self, *path: str | int) -> dict[str, Any]:
         """Return the mapping at a path, or {}."""
-        found = self.get(*path)
-        if found is None or isinstance(found, dict):
-            return found or {}
+        value = self.get(*path)
+        if value is None or isinstance(value, dict):
+            return value or {}
         raise self._malformed(path, "mapping")
 
     def items(self, *path: str | int) -> list[dict[str, Any]]:
         """Return the list of mappings at a path, or []."""
-        found = self.get(*path)
-        if found is None:
+        value = self.get(*path)
+        if value is None:
             return []
-        if isinstance(found, list) and all(isinstance(each, dict) for each in found):
-            return found
+        if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+            return value
         raise self._malformed(path, "list of mappings")
 
     def _malformed(self, path: Sequence[str | int], what: str) -> UsageError:
@@ -206,8 +265,8 @@ class PatchedObject:
 
     def merge(self, path: Path, entries: Mapping[str, Any], why: str = "") -> None:
         """Add entries to a mapping; the caller has checked that none contradicts."""
-        known = self.entries(*path)
-        missing = {key: value for key, value in entries.items() if key not in known}
+        present = self.entries(*path)
+        missing = {key: value for key, value in entries.items() if key not in present}
         if missing and self.get(*path) is None:
             self.put(path, missing, why)
             return
@@ -217,13 +276,13 @@ class PatchedObject:
 
     def append(self, path: Path, item: Mapping[str, Any], key: str = "", why: str = "") -> None:
         """Add an item to a list; refuse a second item with the same key."""
-        known = self.items(*path)
-        if key and any(each.get(key) == item[key] for each in known):
+        present = self.items(*path)
+        if key and any(each.get(key) == item[key] for each in present):
             raise UsageError(
                 f"{self.title}: {_shown(path)} already has a {key} {item[key]}.",
                 "Name the workload as it was before fleetbuild changed it, or rename that entry.",
             )
-        self.put((*path, len(known)), dict(item), why)
+        self.put((*path, len(present)), dict(item), why)
 
 
 def value_at(document: Any, path: Sequence[str | int]) -> Any:
@@ -255,3 +314,18 @@ def _pointer(step: str | int) -> str:
 
 def _shown(path: Sequence[str | int]) -> str:
     return ".".join(f"{step}" for step in path if isinstance(step, str))
+
+
+def early_init_containers(manifest: UserManifest) -> Iterator[str]:
+    """Yield a warning for init containers of the user, which run before the packages are there."""
+    for id_ in manifest.workloads:
+        document = manifest.objects[id_]
+        inits = (
+            value_at(document, (*template, "spec", "initContainers"))
+            for template in pod_templates(document)
+        )
+        if any(isinstance(init, list) and init for init in inits):
+            yield (
+                f"{manifest.file}: {id_}: its init containers are left as they are, so they do not"
+                " see the packages; with --way init they run before these are installed."
+            )

@@ -129,7 +129,7 @@ def _header(group: PlannedGroup, kind: Kind, parts: PodParts) -> str:
         group=group.name,
         imports=", ".join(imports(group)),
         ending=_ENDINGS[kind],
-        keep=", ".join(name for name, there in keep.items() if there),
+        keep=", ".join(name for name, present in keep.items() if present),
         about=about(parts),
     )
 

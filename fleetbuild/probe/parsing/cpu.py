@@ -48,8 +48,8 @@ def read_cpu(capture: Capture) -> Cpu:
     fields = [_field(line) for line in lines(capture, "cpuinfo") if ":" in line]
     arch = _ALIASES.get(machine, machine) if machine else _arch_by_shape(fields)
     if arch is not None and arch not in ARCHITECTURES:
-        known = " and ".join(ARCHITECTURES)
-        reason = f"The architecture {arch} is not supported: {known} are."
+        supported = " and ".join(ARCHITECTURES)
+        reason = f"The architecture {arch} is not supported: {supported} are."
         return Cpu(kernel, arch, unsupported=reason)
     features = _common_features(fields, _FLAGS[arch]) if arch else frozenset()
     if arch is None or not features:
@@ -137,8 +137,8 @@ def _microarchitectures(arch: str, kinds: list[_Kind]) -> str | None:
 
 def _sve_bits(capture: Capture) -> int | None:
     """Return the length of an SVE register in bits, if it is valid (16 to 256 bytes)."""
-    said = " ".join(lines(capture, "sve", 2, 80)).strip()
-    size = int(said) if re.fullmatch(r"\d{2,3}", said, re.ASCII) else 0
+    text = " ".join(lines(capture, "sve", 2, 80)).strip()
+    size = int(text) if re.fullmatch(r"\d{2,3}", text, re.ASCII) else 0
     return size * 8 if 16 <= size <= 256 and size % 16 == 0 else None
 
 

@@ -210,7 +210,7 @@ def _cpus(capture: Capture) -> int | None:
 
 def _memory_gb(capture: Capture) -> float | None:
     """Return the memory that programs may use: the machine's, or less by the limit of a cgroup."""
-    known = [each for each in (_total_memory(capture), _memory_limit(capture)) if each is not None]
+    known = [size for size in (_total_memory(capture), _memory_limit(capture)) if size is not None]
     return round(min(known), 1) if known else None
 
 
@@ -265,7 +265,7 @@ def _isolation(capture: Capture) -> tuple[bool | None, str | None]:
         return True, None
     if words[:1] != ["none"]:
         return None, None
-    return False, next((each for each in words[1:2] if each in _SETTINGS), None)
+    return False, next((word for word in words[1:2] if word in _SETTINGS), None)
 
 
 def _toolchain(capture: Capture) -> dict[str, tuple[str, ...]]:

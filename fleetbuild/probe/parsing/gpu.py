@@ -1,11 +1,13 @@
 """Read the GPUs from nvidia-smi's CSV, lspci's lines and the device tree of boards.
 
-GPUs of AMD and Intel are read from lspci, and a warning says that nothing is built for them.
+GPUs of AMD and Intel are read from lspci, and a warning says that nothing is built for them. Of a
+GPU that MIG splits, a program sees each instance as a GPU.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
 from fleetbuild.hardware.gpus import (
@@ -17,7 +19,6 @@ from fleetbuild.hardware.gpus import (
     sm_order,
 )
 from fleetbuild.models import Capture, Gpu
-from fleetbuild.probe.parsing.mig import split_gpus
 from fleetbuild.probe.parsing.text import lines, short
 
 MAX_GPUS = 256
@@ -76,9 +77,9 @@ class _Soc:
 def read_gpus(capture: Capture) -> Gpus:
     """Return the GPUs with their SMs: from the driver, else from the PCI device or the chip."""
     on_bus, soc = _devices(capture), _soc(capture)
-    nvidia = _nvidia_gpus(capture, [each for each in on_bus if each.vendor == "10de"], soc)
+    nvidia = _nvidia_gpus(capture, [device for device in on_bus if device.vendor == "10de"], soc)
     names = _gfx_names(capture)
-    others = [_other_gpu(each, names) for each in on_bus if each.vendor != "10de"]
+    others = [_other_gpu(device, names) for device in on_bus if device.vendor != "10de"]
     return replace(
         nvidia,
         gpus=(*nvidia.gpus, *others),
@@ -185,8 +186,8 @@ def _sms(rows: list[dict[str, str]], devices: list[_Device], soc: _Soc | None) -
     of_devices = [device.sm for device in devices]
     if len(devices) != on_bus:  # one has no driver: only an SM common to all is certain
         of_devices = [of_devices[0] if len(set(of_devices)) == 1 else None] * on_bus
-    found = iter(of_devices)
-    by_place = [soc.sm if soc and mine else next(found) for mine in own]
+    sms = iter(of_devices)
+    by_place = [soc.sm if soc and mine else next(sms) for mine in own]
     return [row["sm"] or sm for row, sm in zip(rows, by_place, strict=True)]
 
 
@@ -205,8 +206,8 @@ def _devices(capture: Capture) -> list[_Device]:
 
     AMD's Instinct accelerators are of the class 1200; Intel has NPUs there.
     """
-    found = map(_display_controller, lines(capture, "lspci", 8 * MAX_GPUS, 1000))
-    return list(filter(None, found))[:MAX_GPUS]
+    controllers = map(_display_controller, lines(capture, "lspci", 8 * MAX_GPUS, 1000))
+    return list(filter(None, controllers))[:MAX_GPUS]
 
 
 def _display_controller(line: str) -> _Device | None:
@@ -224,14 +225,14 @@ def _display_controller(line: str) -> _Device | None:
 
 def _without_nvidia_smi(capture: Capture, devices: list[_Device], soc: _Soc | None) -> Gpus:
     """Return the GPUs of a node without nvidia-smi output; a Jetson's GPU works without it."""
-    said = short(" ".join(_smi_lines(capture)[:20]))
-    detail = f" nvidia-smi says: {said}" if said else ""
+    output = short(" ".join(_smi_lines(capture)[:20]))
+    detail = f" nvidia-smi says: {output}" if output else ""
     served = (Gpu(name=soc.board, sm=soc.sm),) if soc and soc.served else ()
     others = {str(device): f"{device.name} [{device.id}]".strip() for device in devices}
     if soc and not soc.served:
         others[f"of {soc.board}"] = soc.board
     if not served and not others:
-        return Gpus(warnings=(f"No GPU found.{detail}",) if said else ())
+        return Gpus(warnings=(f"No GPU found.{detail}",) if output else ())
     consequence = "so it is not used" if served else "so this is a CPU node"
     return Gpus(
         gpus=served + tuple(Gpu(name=name) for name in others.values()),
@@ -261,3 +262,41 @@ def _unexpected_lines(capture: Capture, rows: list[dict[str, str]]) -> list[str]
     """Return a warning about lines between the rows, such as "Unable to determine …"."""
     others = _smi_lines(capture)[len(rows) + 1 :]
     return [f"nvidia-smi also says: {short(' '.join(others))}"] if others else []
+
+
+_MODE = re.compile(r"(?P<index>\d{1,3}), (?P<name>.{1,200}), Enabled", re.ASCII)
+_GPU = re.compile(r"GPU (?P<index>\d{1,3}): ", re.ASCII)
+_INSTANCE = re.compile(r"MIG (?P<profile>[\w.+-]{1,30}) +Device +\d{1,3}: ", re.ASCII)
+
+
+def split_gpus(capture: Capture) -> list[str]:
+    """Return a warning for each GPU with MIG enabled. All its instances have the same SM."""
+    mig_lines = lines(capture, "mig", 1000, 400)
+    modes = filter(None, map(_MODE.fullmatch, mig_lines))
+    instances = _instances(mig_lines)
+    return [
+        _sentence(f"GPU {mode['index']} ({short(mode['name'], 100)})", instances[mode["index"]])
+        for mode in modes
+    ]
+
+
+def _instances(mig_lines: list[str]) -> defaultdict[str, Counter[str]]:
+    """Return the number of instances per profile (such as 1g.10gb) by GPU index."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    index = ""
+    for line in mig_lines:
+        if gpu := _GPU.match(line):
+            index = gpu["index"]
+        elif instance := _INSTANCE.match(line):
+            counts[index][instance["profile"]] += 1
+    return counts
+
+
+def _sentence(gpu: str, profiles: Counter[str]) -> str:
+    if not profiles:
+        return (
+            f"{gpu} has MIG enabled but no instance, so no program can use it. Create one "
+            "(nvidia-smi mig -cgi), or disable MIG."
+        )
+    counts = ", ".join(f"{count} x {profile}" for profile, count in sorted(profiles.items()))
+    return f"{gpu} is split by MIG into {counts}: a program sees one of them at a time."

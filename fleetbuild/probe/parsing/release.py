@@ -83,8 +83,8 @@ def _manifests(text: str) -> tuple[dict[str, Manifest], list[str]]:
 
 def read_previous(capture: Capture) -> dict[str, str]:
     """Return the release that a rollback would switch to, by release name."""
-    found = map(_PREVIOUS.fullmatch, lines(capture, "previous", MAX_RELEASES, 200))
-    return {line[1]: line[2] for line in found if line}
+    matches = map(_PREVIOUS.fullmatch, lines(capture, "previous", MAX_RELEASES, 200))
+    return {line[1]: line[2] for line in matches if line}
 
 
 def _said(capture: Capture) -> dict[str, list[str]]:

@@ -104,8 +104,8 @@ class FabricTransport:
             # fail only this node.
             if self._given_up.is_set():
                 raise TimeoutError from None
-            if known := _network_problem(problem, self._settings):
-                raise known from None
+            if network_problem := _network_problem(problem, self._settings):
+                raise network_problem from None
             if isinstance(problem, paramiko.AuthenticationException) and self._login.password:
                 # A second attempt with the same password could lock the account.
                 raise reasons.login_refused(self._login) from None
@@ -139,9 +139,9 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
     from paramiko import RejectPolicy  # noqa: PLC0415
 
     left = deadline.left
-    known = _known_hosts(_known_hosts_files(settings))
+    known_hosts = _known_hosts(_known_hosts_files(settings))
     unchecked = settings["stricthostkeychecking"][0] in _UNCHECKED
-    if known.beyond and not unchecked:
+    if known_hosts.beyond and not unchecked:
         raise EOFError  # let OpenSSH decide
     host, port = settings["hostname"][0], int(settings["port"][0])
     connection = Connection(
@@ -165,7 +165,7 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
         connection.client.set_missing_host_key_policy(RejectPolicy())
     if not unchecked or login.password:  # a changed host key is never accepted with a password
         name = host.lower() if port == 22 else f"[{host.lower()}]:{port}"
-        for kind, key in known.keys_of(name).items():
+        for kind, key in known_hosts.keys_of(name).items():
             connection.client.get_host_keys().add(_paramiko_name(host, port), kind, key)
     return connection
 
@@ -220,10 +220,10 @@ def _known_hosts_files(settings: Settings) -> tuple[str, ...]:
 
 
 def _known_hosts(files: tuple[str, ...]) -> KnownHosts:
-    found = tuple(Path(name).expanduser() for name in files)
-    changed = tuple(file.stat().st_mtime_ns for file in found if file.is_file())
+    paths = tuple(Path(name).expanduser() for name in files)
+    changed = tuple(file.stat().st_mtime_ns for file in paths if file.is_file())
     with _READING:
-        return _read_known_hosts(found, changed)
+        return _read_known_hosts(paths, changed)
 
 
 @functools.cache

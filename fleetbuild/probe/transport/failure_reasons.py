@@ -19,41 +19,41 @@ _MOST = 4096  # bytes from the end, after any banner of the server
 
 def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
     """Return the error for the last messages of ssh, or None."""
-    said = _plain(complaint[-_MOST:])
+    text = _plain(complaint[-_MOST:])
     for pattern, problem in _SSH:
-        if re.search(pattern, said):
-            return problem(said, login)
-    lines = [line for line in said.splitlines() if line.strip()]
+        if re.search(pattern, text):
+            return problem(text, login)
+    lines = [line for line in text.splitlines() if line.strip()]
     return NoAnswer(f"ssh failed: {lines[-1][:_LONGEST]}", _try(login)) if lines else None
 
 
 def unusable_answer(answer: Answer, login: Login) -> NoAnswer:
     """Return the error for an answer without any section."""
-    said = _plain(answer.err[-_MOST:] + b"\n" + answer.out[:_MOST])
+    text = _plain(answer.err[-_MOST:] + b"\n" + answer.out[:_MOST])
     if login.shell_type == "powershell":
-        return _without_powershell(answer, said, login)
+        return _without_powershell(answer, text, login)
     for pattern, reason, fix in _NODE:
-        if re.search(pattern, said):
+        if re.search(pattern, text):
             return NoAnswer(reason, fix)
     if answer.code == 127:
         return NoAnswer("it has no POSIX sh", "give the login user a shell")
-    return _malformed(answer, said, login)
+    return _malformed(answer, text, login)
 
 
-def _without_powershell(answer: Answer, said: str, login: Login) -> NoAnswer:
-    if answer.code == 127 or re.search(_UNKNOWN_COMMAND, said):
+def _without_powershell(answer: Answer, text: str, login: Login) -> NoAnswer:
+    if answer.code == 127 or re.search(_UNKNOWN_COMMAND, text):
         return NoAnswer(
             "it has no powershell.exe",
             "remove ansible_shell_type if this is not a Windows node; else put powershell.exe into "
             "the PATH of its OpenSSH server",
         )
-    return _malformed(answer, said, login)
+    return _malformed(answer, text, login)
 
 
-def _malformed(answer: Answer, said: str, login: Login) -> NoAnswer:
+def _malformed(answer: Answer, text: str, login: Login) -> NoAnswer:
     if answer.code is None or answer.code < 0:
         return NoAnswer("the connection ended before the answer did", _try(login))
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
     last = f": {lines[-1].strip()[:_LONGEST]}" if lines else ""
     return NoAnswer(
         f"the node returned a malformed result (exit code {answer.code}){last}", _try(login)
@@ -123,8 +123,8 @@ def _try(login: Login) -> str:
     return f"try `{command(login)}`"
 
 
-def _changed(said: str, login: Login) -> NoAnswer:
-    entry = re.search(r"^Offending .{1,40} key in ([^\n]{1,300}):\d+", said, re.M)
+def _changed(text: str, login: Login) -> NoAnswer:
+    entry = re.search(r"^Offending .{1,40} key in ([^\n]{1,300}):\d+", text, re.M)
     file = entry[1] if entry else ""
     usual = str(Path("~/.ssh/known_hosts").expanduser())
     option = f"-f {shlex.quote(file)} " if file and file != usual else ""
@@ -147,13 +147,13 @@ def _known_name(login: Login) -> str:
     return login.host if port == 22 else shlex.quote(f"[{login.host}]:{port}")
 
 
-def _denied(said: str, login: Login) -> NoAnswer:
-    methods = re.search(r"Permission denied \(([^)]{0,100})\)", said)
+def _denied(text: str, login: Login) -> NoAnswer:
+    methods = re.search(r"Permission denied \(([^)]{0,100})\)", text)
     return login_refused(login, methods[1] if methods else "")
 
 
-def _jump(said: str, _: Login) -> NoAnswer:
-    why = re.search(r"open failed: ([^\n]*)", said)
+def _jump(text: str, _: Login) -> NoAnswer:
+    why = re.search(r"open failed: ([^\n]*)", text)
     reason = why[1] if why else "it refused to forward the connection"
     return NoAnswer(f"its jump host cannot reach it: {reason[:_LONGEST]}", "check its ProxyJump")
 
@@ -211,6 +211,6 @@ _NODE = (
 )  # fmt: skip
 
 
-def _plain(said: bytes) -> str:
-    text = said.decode(errors="replace").replace("\r", "")
+def _plain(output: bytes) -> str:
+    text = output.decode(errors="replace").replace("\r", "")
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

@@ -1,18 +1,22 @@
 """OpenSSH: the options that Ansible would pass, the effective settings, and the ssh program.
 
 `ssh -G` evaluates a login with the user's ssh_config, Match and Include, so these are not parsed
-here. See docs/decisions/0004-ssh-transport.md.
+here. Nodes whose settings differ only by name share one `ssh -G`. See
+docs/decisions/0004-ssh-transport.md.
 """
 
 from __future__ import annotations
 
 import functools
+import ipaddress
 import math
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -43,13 +47,13 @@ _PREFIXED = (8, 5)  # since then a question in a server's own words begins with 
 
 def options(login: Login, deadline: Deadline | None = None) -> list[str]:
     """Return the ssh options for a login, in Ansible's order."""
-    said = [] if login.host_key_checking else ["StrictHostKeyChecking=no"]
-    said += [f"Port={login.port}"] if login.port else []
-    said += [f'IdentityFile="{Path(login.key_file).expanduser()}"'] if login.key_file else []
-    said += [] if login.password else _NO_PASSWORDS
-    said += [f'User="{login.user}"'] if login.user else []
-    said += [f"ConnectTimeout={math.ceil(deadline.left)}"] if deadline else []
-    return [*login.ssh_args, *_options(said), *login.ssh_common_args]
+    words = [] if login.host_key_checking else ["StrictHostKeyChecking=no"]
+    words += [f"Port={login.port}"] if login.port else []
+    words += [f'IdentityFile="{Path(login.key_file).expanduser()}"'] if login.key_file else []
+    words += [] if login.password else _NO_PASSWORDS
+    words += [f'User="{login.user}"'] if login.user else []
+    words += [f"ConnectTimeout={math.ceil(deadline.left)}"] if deadline else []
+    return [*login.ssh_args, *_options(words), *login.ssh_common_args]
 
 
 def _options(words: Sequence[str]) -> list[str]:
@@ -83,8 +87,12 @@ def ask_ssh(words: Sequence[str], timeout: float) -> tuple[Settings, str]:
     except OSError as error:
         raise NoAnswer(f"{words[0]} cannot be run: {error.strerror}", "install OpenSSH") from None
     if ended.returncode != 0:
-        said = ended.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise NoAnswer(f"ssh does not accept its options: {said[0]}", "correct the ssh arguments")
+        complaint = ended.stderr.decode(errors="replace").strip().splitlines() or [
+            "no reason given"
+        ]
+        raise NoAnswer(
+            f"ssh does not accept its options: {complaint[0]}", "correct the ssh arguments"
+        )
     settings: dict[str, tuple[str, ...]] = {}
     for line in ended.stdout.decode(errors="replace").splitlines():
         name, _, value = line.partition(" ")
@@ -101,8 +109,8 @@ def _version(ssh: str) -> tuple[int, int]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0, 0
-    found = re.match(rb"OpenSSH_[A-Za-z_]*(\d{1,3})\.(\d{1,3})", ended.stderr)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(rb"OpenSSH_[A-Za-z_]*(\d{1,3})\.(\d{1,3})", ended.stderr)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _asked_as(login: Login, settings: Settings) -> tuple[str, str]:
@@ -185,3 +193,89 @@ esac
     def __exit__(self, *_: object) -> None:
         if self._place is not None:
             self._place.cleanup()
+
+
+_ANY = "fleetbuild-any-host"
+_NAME = re.compile(r"[a-z][a-z0-9._-]*")
+_READ = re.compile(r"^debug1: Reading configuration data (.+?)\r?$", re.MULTILINE)
+# A Host line but `Host *`, a Match line, and a token such as the %h of `HostName %h.lan`.
+_BY_HOST = re.compile(
+    rb'^[ \t"]*(?:match\b|host\b(?![ \t]+\*[ \t\r]*$))|^[^#\n]*%', re.IGNORECASE | re.MULTILINE
+)
+
+
+class SharedSettings:
+    """The settings of many logins; equal questions are asked once.
+
+    `ssh -v` names the configuration files that ssh reads. If one of them, or an option, could treat
+    hosts differently, `ssh -G` runs for each node.
+    """
+
+    def __init__(self, logins: Iterable[Login]) -> None:
+        counted = Counter(_question(login) for login in logins if _is_plain(login))
+        self._shared = {words: _Once(words) for words, count in counted.items() if count > 1}
+
+    def settle(self, login: Login, deadline: Deadline) -> Settings:
+        """Return the settings as settle does, from the shared answer if that is valid."""
+        once = self._shared.get(_question(login)) if _is_plain(login) else None
+        shared = once.asked(deadline) if once else None
+        if shared is None:
+            return settle(login, deadline)
+        return {
+            name: (login.host,) if value == (_ANY,) else value for name, value in shared.items()
+        }
+
+
+class _Once:
+    """One question, asked by the first thread; other threads wait for the answer."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self._words = words
+        self._lock = threading.Lock()
+        self._asked = False
+        self._answer: Settings | None = None
+
+    def asked(self, deadline: Deadline) -> Settings | None:
+        """Return the settings for all hosts; None if hosts may differ."""
+        with self._lock:
+            if not self._asked:
+                self._answer = _for_any_host(self._words, deadline)
+                self._asked = True
+            return self._answer
+
+
+def _question(login: Login) -> tuple[str, ...]:
+    return (login.ssh_executable, *options(login))
+
+
+def _is_plain(login: Login) -> bool:
+    """Return whether the login uses OpenSSH itself and a name that it does not rewrite."""
+    if login.connection != "ssh" or login.ssh_executable != "ssh":
+        return False
+    if _NAME.fullmatch(login.host):
+        return True
+    try:
+        return str(ipaddress.IPv4Address(login.host)) == login.host
+    except ValueError:
+        return False
+
+
+def _for_any_host(words: tuple[str, ...], deadline: Deadline) -> Settings | None:
+    """Return the settings for all hosts; None if hosts differ or that is unknown."""
+    if any("%" in word for word in words):
+        return None
+    try:
+        settings, debug = ask_ssh(
+            [words[0], "-v", "-G", *words[1:], "--", _ANY], min(10.0, deadline.left)
+        )
+        files = _READ.findall(debug)
+        if not files or any(_BY_HOST.search(Path(file).read_bytes()) for file in files):
+            return None
+    except (NoAnswer, OSError):
+        return None  # the question for each node reports the error
+    named = {name for name, values in settings.items() if any(_ANY in one for one in values)}
+    renamed = named - {"host"} != {"hostname"} or settings["hostname"] != (_ANY,)
+    canonical = settings.get("canonicalizehostname", ("false",)) != ("false",)
+    followed = settings.get("canonicalizepermittedcnames", ("none",)) != ("none",)
+    # A bastion is not reached through itself: OpenSSH compares the names.
+    return None if renamed or canonical or followed or "proxyjump" in settings else settings

@@ -1,4 +1,7 @@
-"""Run a program with limits on time and output; kill it with all of its children."""
+"""Run a program with limits on time and output; kill it with all of its children.
+
+The ssh program runs so, and the script itself for ansible_connection=local.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,15 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from fleetbuild.probe.transport.base import LARGEST, LARGEST_COMPLAINT, Answer, Deadline, NoAnswer
+from fleetbuild.models import Become
+from fleetbuild.probe.transport.base import (
+    LARGEST,
+    LARGEST_COMPLAINT,
+    Answer,
+    Deadline,
+    NoAnswer,
+    remote_command,
+)
 
 
 class Process:
@@ -100,3 +111,22 @@ def too_much() -> NoAnswer:
     return NoAnswer(
         f"it printed more than {LARGEST // 2**20} MB", "check what its shell prints at login"
     )
+
+
+class LocalTransport:
+    """Runs the script on the controller itself, in a shell."""
+
+    def __init__(self, become: Become | None = None) -> None:
+        self._become = become
+        self._process: Process | None = None
+
+    def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
+        """See Transport."""
+        command, stdin = remote_command(self._become, script, arguments)
+        self._process = Process(["/bin/sh", "-c", command])
+        return self._process.run(stdin, deadline)
+
+    def abandon(self) -> None:
+        """See Transport."""
+        if self._process is not None:
+            self._process.kill()

@@ -70,13 +70,13 @@ def provenance_of(
 def _find(wheel: str, store: Store) -> Path:
     if Path(wheel).is_file():
         return Path(wheel)
-    found = store.named(wheel)
-    if len(found) == 1:
-        return found[0].path
-    if found:
-        hashes = ", ".join(each.sha256[:12] for each in found[:5])
+    matches = store.named(wheel)
+    if len(matches) == 1:
+        return matches[0].path
+    if matches:
+        hashes = ", ".join(file.sha256[:12] for file in matches[:5])
         raise UsageError(
-            f"The store has {len(found)} wheels {wheel}.", f"Name one by its sha256: {hashes}"
+            f"The store has {len(matches)} wheels {wheel}.", f"Name one by its sha256: {hashes}"
         )
     raise UsageError(
         f"{wheel} is neither a file nor a wheel in the store.",
@@ -87,9 +87,9 @@ def _find(wheel: str, store: Store) -> Path:
 def _statement_file(path: Path, sha256: str, store: Store) -> Path:
     places = [path.with_name(path.name + STATEMENT_SUFFIX)]
     places += [
-        each.path.with_name(each.path.name + STATEMENT_SUFFIX)
-        for each in store.list()
-        if each.sha256 == sha256
+        stored.path.with_name(stored.path.name + STATEMENT_SUFFIX)
+        for stored in store.list()
+        if stored.sha256 == sha256
     ]
     for place in places:
         if place.is_file():
@@ -121,14 +121,14 @@ def _read(file: Path) -> dict[str, Any]:
 def _hash(sha256: str, document: dict[str, Any]) -> Check:
     subjects = document.get("subject")
     hashes = [
-        each.get("digest", {}).get("sha256")
-        for each in (subjects if isinstance(subjects, list) else ())
-        if isinstance(each, dict) and isinstance(each.get("digest"), dict)
+        subject.get("digest", {}).get("sha256")
+        for subject in (subjects if isinstance(subjects, list) else ())
+        if isinstance(subject, dict) and isinstance(subject.get("digest"), dict)
     ]
     if sha256 in hashes:
         return Check(name="hash", state="ok", message=f"sha256 {sha256} is the statement's.")
-    said = f"the statement is about another file: this one has sha256 {sha256}."
-    return Check(name="hash", state="failed", message=said)
+    reason = f"the statement is about another file: this one has sha256 {sha256}."
+    return Check(name="hash", state="failed", message=reason)
 
 
 def _bill(path: Path, document: dict[str, Any]) -> Check:
@@ -153,17 +153,17 @@ def _bill(path: Path, document: dict[str, Any]) -> Check:
 def _source(document: dict[str, Any], store: Store) -> Check:
     """Hash the source again, if the store still has it."""
     resources = document["predicate"]["buildDefinition"].get("resolvedDependencies")
-    for each in resources if isinstance(resources, list) else ():
-        role = each.get("annotations", {}).get("role") if isinstance(each, dict) else None
+    for resource in resources if isinstance(resources, list) else ():
+        role = resource.get("annotations", {}).get("role") if isinstance(resource, dict) else None
         if role not in ("source", "published"):
             continue
-        digest, name = each.get("digest", {}).get("sha256"), str(each.get("name"))
-        there = store.root / "files" / str(digest) / Path(name).name
-        if not digest or len(str(digest)) != 64 or not there.is_file():
+        digest, name = resource.get("digest", {}).get("sha256"), str(resource.get("name"))
+        path = store.root / "files" / str(digest) / Path(name).name
+        if not digest or len(str(digest)) != 64 or not path.is_file():
             break
-        if sha256_of(there) == digest:
+        if sha256_of(path) == digest:
             return Check(name="source", state="ok", message=f"{name} in the store has its hash.")
-        return Check(name="source", state="failed", message=f"{there} has another hash.")
+        return Check(name="source", state="failed", message=f"{path} has another hash.")
     return Check(name="source", state="unknown", message="the store does not have the source.")
 
 
@@ -186,8 +186,8 @@ def _signature(file: Path, allowed: Path | None) -> Check:
 
 
 def _revocation(document: dict[str, Any], sha256: str, store: Store) -> Check:
-    known = document["predicate"]["buildDefinition"]["externalParameters"]
-    version = str(known.get("wheelVersion", ""))
-    if why := store.revocations.of(str(known.get("package", "")), version, sha256):
+    parameters = document["predicate"]["buildDefinition"]["externalParameters"]
+    version = str(parameters.get("wheelVersion", ""))
+    if why := store.revocations.of(str(parameters.get("package", "")), version, sha256):
         return Check(name="revocation", state="failed", message=why)
     return Check(name="revocation", state="ok", message="it is not revoked here.")

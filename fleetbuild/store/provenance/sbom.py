@@ -79,12 +79,12 @@ def _rewritten(source: Path, dest: Path, left_out: Iterable[str]) -> zipfile.Zip
 
 def bundled_libraries(record: Iterable[Sequence[str]]) -> dict[str, str]:
     """Return the shared libraries that were copied into a wheel, by its RECORD: path -> sha256."""
-    found = {}
+    libraries = {}
     for path, digest, *_ in (row for row in record if len(row) > 1):
         if ".libs/" in path and digest.startswith("sha256="):
             raw = digest.removeprefix("sha256=")
-            found[path] = base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)).hex()
-    return found
+            libraries[path] = base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)).hex()
+    return libraries
 
 
 def sbom(wheel: PlannedWheel, bundled: Mapping[str, str] = {}) -> dict[str, Any]:

@@ -31,9 +31,9 @@ class Signer:
         signature.unlink(missing_ok=True)
         done = _keygen("sign", "-f", str(self.key), "-n", namespace, str(file))
         if done.returncode != 0 or not signature.is_file():
-            said = " ".join(done.stderr.split())[-300:]
+            output = " ".join(done.stderr.split())[-300:]
             raise ConfigError(
-                f"Nothing can be signed with signing.key {self.key}: {said or 'no reason given'}",
+                f"Nothing can be signed with signing.key {self.key}: {output or 'no reason given'}",
                 "If the key has a passphrase, load it (ssh-add KEY) and name its public key,"
                 " KEY.pub; else correct signing.key in fleetbuild.yml.",
             )
@@ -67,18 +67,18 @@ def check_signature(file: Path, signature: Path, allowed: Path | None) -> str:
     """
     if allowed is None:
         done = _keygen("check-novalidate", "-n", NAMESPACE, "-s", str(signature), stdin=file)
-        found = _KEY.search(done.stdout)
-        if done.returncode != 0 or not found:
+        key = _KEY.search(done.stdout)
+        if done.returncode != 0 or not key:
             raise BadSignature(f"{signature.name} is not a valid signature of {file.name}.")
-        return f"{found[1]} key {found[2]}"
+        return f"{key[1]} key {key[2]}"
     if not allowed.is_file():
         raise UsageError(f"{allowed} is not a file.", "Name an allowed-signers file.")
     named = _keygen("find-principals", "-f", str(allowed), "-s", str(signature))
     for principal in named.stdout.splitlines() if named.returncode == 0 else ():
-        given = ("-f", str(allowed), "-I", principal, "-n", NAMESPACE, "-s", str(signature))
-        done = _keygen("verify", *given, stdin=file)
-        if found := _KEY.search(done.stdout) if done.returncode == 0 else None:
-            return f"{principal}, {found[1]} key {found[2]}"
+        arguments = ("-f", str(allowed), "-I", principal, "-n", NAMESPACE, "-s", str(signature))
+        done = _keygen("verify", *arguments, stdin=file)
+        if key := _KEY.search(done.stdout) if done.returncode == 0 else None:
+            return f"{principal}, {key[1]} key {key[2]}"
     raise BadSignature(
         f"{signature.name} is not a signature of {file.name} by a signer in {allowed}."
     )

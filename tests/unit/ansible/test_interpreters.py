@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetbuild.ansible.fleet_playbooks import interpreter_for_modules
+from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.models import Facts, Login, Node, Python
 
 

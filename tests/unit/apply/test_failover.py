@@ -11,7 +11,7 @@ import pytest
 
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import RoleResult
-from fleetbuild.apply.failover import failure_before_reply, machine_failure
+from fleetbuild.apply.build_failures import failure_before_reply, machine_failure
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import Interrupted
@@ -250,8 +250,11 @@ def test_the_next_apply_resumes_the_build_of_the_fallback(fleet: FakeFleet, tmp_
         ("[Errno 122] Disk quota exceeded", True),
     ],
 )  # fmt: skip
-def test_compilers_and_systems_name_failures_of_the_machine(output: str, by_machine: bool) -> None:
-    why = machine_failure(RoleResult(of="build", ok=False, reason=output, kind="code"))
+def test_compilers_and_systems_name_failures_of_the_machine(
+    output: str, by_machine: bool, tmp_path: Path
+) -> None:
+    failed = RoleResult(of="build", ok=False, reason=output, kind="code")
+    why = machine_failure(failed, tmp_path / "no log")
     assert (why is not None) == by_machine
     assert "\n" not in (why or "")
 
@@ -259,15 +262,19 @@ def test_compilers_and_systems_name_failures_of_the_machine(output: str, by_mach
 @pytest.mark.parametrize(
     ("kind", "by_machine"), [("machine", True), ("code", False), ("input", False), ("", False)]
 )
-def test_the_kind_of_a_failure_decides_not_its_words(kind: Any, by_machine: bool) -> None:
+def test_the_kind_of_a_failure_decides_not_its_words(
+    kind: Any, by_machine: bool, tmp_path: Path
+) -> None:
     failed = RoleResult(of="build", ok=False, reason="Any words.\nAn error", kind=kind)
-    assert machine_failure(failed) == ("Any words." if by_machine else None)
+    assert machine_failure(failed, tmp_path / "no log") == ("Any words." if by_machine else None)
 
 
-def test_the_log_can_name_the_machines_failure() -> None:
+def test_the_log_can_name_the_machines_failure(tmp_path: Path) -> None:
     failed = RoleResult(of="build", ok=False, reason="The build failed.")
     full = "ld: a.o: No space left on device"
-    assert machine_failure(failed, f"{full}\n") == f"Its disk is full: {full}"
+    log = tmp_path / "build.log"
+    log.write_text(f"{full}\n")
+    assert machine_failure(failed, log) == f"Its disk is full: {full}"
 
 
 def test_a_node_that_ended_well_without_a_reply_has_not_failed_by_its_machine() -> None:

@@ -66,7 +66,7 @@ class Fleet:
             left=self.left,
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
-            playbook=self.playbook,
+            run_playbook=self.playbook,
             on_event=self.told.append,
             labels=self.labels,
         )

@@ -237,7 +237,7 @@ class Servants:
             left={},
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
-            playbook=self.playbook,
+            run_playbook=self.playbook,
             labels=self.told,
             on_event=lambda _: None,
         )

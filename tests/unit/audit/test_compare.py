@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from fleetbuild.audit.compare import differences
+from fleetbuild.audit.check import differences
 from tests.factories.files import make_wheel
 
 

@@ -16,7 +16,8 @@ import pytest
 
 # An apply in the middle of a playbook: the fleet is made up, its first playbook is a real one.
 PROGRAM = """
-import fcntl, os, signal, sys, termios
+import fcntl, os, signal, sys, termios, threading
+from dataclasses import replace
 from pathlib import Path
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the tests' parent may ignore them
@@ -26,19 +27,19 @@ if os.isatty(0):
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 from fleetbuild import cli
-from fleetbuild.ansible import run_playbook
+from fleetbuild.ansible import Playbooks
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.session import Session
 from fleetbuild.cli.show.progress import listening
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
-folder = Path(sys.argv[1])
+folder, stopping = Path(sys.argv[1]), threading.Event()
 
 def slow(name):
     inventory = folder / "hosts.yml"
-    run_playbook(str(folder / "slow.yml"), inventory=str(inventory), limit=["here"], extravars={},
-                 state_dir=folder / "state", on_event=lambda event: None)
+    Playbooks(inventory=str(inventory), state_dir=folder / "state", stopping=stopping.is_set).run(
+        str(folder / "slow.yml"), limit=["here"], extravars={}, on_event=lambda event: None)
 
 @cli.app.command()
 def stopped(_: str) -> None:
@@ -48,7 +49,8 @@ def stopped(_: str) -> None:
         made = plan(group("avx", ["avx-1"]))
         with listening(run.out, made.changes) as told:
             a_run = fleet.run(made, folder / "state")
-            carry_out(a_run.__class__(**{**vars(a_run), "on_event": told}))
+            tools = replace(a_run.tools, stop=stopping.set)
+            carry_out(replace(a_run, tools=tools, on_event=told))
 
 cli.app.registered_commands = [each for each in cli.app.registered_commands
                                if each.callback is stopped or each.callback.__name__ == "facts"]

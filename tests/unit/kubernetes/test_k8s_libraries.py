@@ -7,7 +7,7 @@ from fleetbuild.ansible import Secrets
 from fleetbuild.apply.wiring import FleetAccess, apply_tools
 from fleetbuild.audit.wheel import needed_libraries
 from fleetbuild.kubernetes import Delivery, as_planned, render
-from fleetbuild.kubernetes.manifests.libraries import library_warnings
+from fleetbuild.kubernetes.manifests.images import library_warnings
 from fleetbuild.models import Config, Inventory, LockedFile, ReleaseFile, TargetLibc
 from fleetbuild.state import StateDir
 from fleetbuild.store import Store
@@ -70,11 +70,11 @@ def test_libraries_missing_in_an_official_image_are_reported_and_noted(shelf, ki
 
 def test_an_apply_writes_what_emit_writes(shelf):
     plan, _, state = shelf
-    reach = FleetAccess(
+    access = FleetAccess(
         inventory=Inventory(source=str(state / "i.yml"), nodes=()), state=StateDir(state),
         secrets=Secrets(), timeout=1, forks=1, install_path="/opt/fleetbuild",
     )  # fmt: skip
-    applied = apply_tools(reach, Config()).render_manifests(
+    applied = apply_tools(access, Config()).render_manifests(
         plan, plan.groups, as_planned(plan, {"a"})
     )
     emitted, _ = emit(state, plan)

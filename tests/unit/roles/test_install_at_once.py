@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
-from fleetbuild.apply.node_tools import uv_for
+from fleetbuild.apply.wave import uv_for
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.models.facts import Libc

@@ -29,7 +29,7 @@ from fleetbuild.errors import BlockedError, ConfigError, InstallError, UsageErro
 from fleetbuild.fleet import Fleet
 from fleetbuild.models import Plan
 from fleetbuild.plan.document.serialize import with_digest
-from fleetbuild.store.publish.upload import login_for
+from fleetbuild.store.publish.push import login_for
 from tests.factories.environments import installed_by, output_of
 from tests.factories.files import make_wheel as wheel_file
 from tests.factories.files import stocked

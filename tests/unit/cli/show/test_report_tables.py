@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
+from fleetbuild.cli.commands.doctor import document, ending, table
 from fleetbuild.cli.show import Output
-from fleetbuild.cli.show.doctor import document, ending, table
 from fleetbuild.cli.show.facts import facts_document, facts_ending, facts_table
 from fleetbuild.cli.show.status import going_back, status_document, status_ending, status_table
 from fleetbuild.doctor import Finding

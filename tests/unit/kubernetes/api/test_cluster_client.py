@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from fleetbuild.errors import ClusterError, ForbiddenError, KubeconfigError
-from fleetbuild.kubernetes.api.client import Client, path_of
-from fleetbuild.kubernetes.api.connection import connect
+from fleetbuild.kubernetes.api.client import Client, connect, path_of
 from fleetbuild.kubernetes.api.credentials import Credentials
 from fleetbuild.kubernetes.api.errors import Refusal
 from fleetbuild.kubernetes.api.kubeconfig import Access, User

@@ -103,7 +103,7 @@ class Nodes:
 
         return run_fleet_task(
             rollback_task("/opt/fleetbuild", "default", "me"), FLEET, release="default", left={},
-            state=self.state, probe=self.probe, playbook=self.playbook, on_event=heard,
+            state=self.state, probe=self.probe, run_playbook=self.playbook, on_event=heard,
             labels=ManualLabels(),
         )  # fmt: skip
 

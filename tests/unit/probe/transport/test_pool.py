@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from fleetbuild.probe.pool import PER_GATE, run_all
+from fleetbuild.probe.probing import PER_GATE, run_all
 
 
 class Sleeper:

@@ -10,8 +10,7 @@ import pytest
 from fleetbuild.models import Login
 from fleetbuild.probe.transport import openssh
 from fleetbuild.probe.transport.base import Deadline, NoAnswer
-from fleetbuild.probe.transport.openssh import Settings, settle
-from fleetbuild.probe.transport.shared_settings import SharedSettings
+from fleetbuild.probe.transport.openssh import Settings, SharedSettings, settle
 
 HOSTS = ("n1", "n2.example", "10.0.0.3")
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.ansible import find_program
-from fleetbuild.ansible.fleet_playbooks import as_literal, interpreter_for_modules
+from fleetbuild.ansible.playbooks import as_literal
+from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.models import Facts, Login, Node, Python
 
 PLAY = """
