@@ -44,7 +44,7 @@ class Signatures:
             raise Problem(
                 f"This node may require signed releases, but {SIGNERS} cannot be read:"
                 f" {error.strerror}.",
-                f"Let the user of this run read it: chmod -R a+rX {os.path.dirname(SIGNERS)}",
+                ["let-read", os.path.dirname(SIGNERS)],
             ) from error
         file = os.path.realpath(SIGNERS)
         for path in (os.path.dirname(SIGNERS), os.path.dirname(file), file):
@@ -53,7 +53,7 @@ class Signatures:
                 raise Problem(
                     f"{path} can be written by other users than root, so it cannot say who signs"
                     " releases.",
-                    f"Check the signers in it, then run: chown root {path}; chmod go-w {path}",
+                    ["take-signers", path],
                 )
         return True
 
@@ -64,15 +64,13 @@ class Signatures:
         if not signature:
             raise Problem(
                 f"This node accepts only signed releases ({SIGNERS}), and this one is not signed.",
-                "Name an SSH key of an allowed signer as signing.key in fleetbuild.yml; then plan"
-                " and apply again.",
+                ["name-signing-key"],
             )
         refusal = _refusal(text_of(statement), signature)
         if refusal:
             raise Problem(
                 f"This node accepts only releases of the signers in {SIGNERS}. {refusal}",
-                "Sign with the key of one of them (signing.key in fleetbuild.yml), or let root add"
-                " this signer there.",
+                ["sign-with-allowed"],
             )
         self._check_about(statement, release_id)
         highest = self._highest()
@@ -80,9 +78,7 @@ class Signatures:
             raise Problem(
                 f"This signature of release {release_id} is too old: its counter is"
                 f" {statement.get('counter')}, and this node has seen {highest}.",
-                "Apply again: that signs the release again. To return to the release before, use:"
-                " fleetbuild rollback INVENTORY. The counter is the time in seconds, so compare the"
-                " clocks of the controllers too.",
+                ["sign-again-or-roll-back"],
             )
 
     def check_wheels(self, statement, manifest, wheels):
@@ -94,7 +90,7 @@ class Signatures:
             raise Problem(
                 f"The signature of release {manifest.get('id')} is for other wheels or another"
                 " manifest.",
-                "Apply again from a state directory that nobody else can write.",
+                ["apply-own-state"],
             )
 
     def check_switch(self, statement, signature, release_id):
@@ -108,7 +104,7 @@ class Signatures:
             raise Problem(
                 f"Release {release_id} on this node was not made from signed wheels, or not from"
                 " these.",
-                "Apply again: the release is then made again.",
+                ["make-again"],
             )
 
     def accepts(self, release_id):
@@ -137,12 +133,12 @@ class Signatures:
         if path != self._root.path or not isinstance(manifest, dict):
             raise Problem(
                 f"This signature is for the releases in {path}, and not in {self._root.path}.",
-                "Apply again: that signs the release again.",
+                ["sign-again"],
             )
         if manifest.get("id") != release_id:
             raise Problem(
                 f"This signature is for release {manifest.get('id')}, and not for {release_id}.",
-                "Apply again: that signs the release again.",
+                ["sign-again"],
             )
 
     def _highest(self):
@@ -155,7 +151,7 @@ class Signatures:
         except ValueError:
             raise Problem(
                 f"{path} holds no number, so this node does not know which signatures are too old.",
-                f"Find out who changed it; then write the highest counter into it, or: rm {path}",
+                ["write-counter", path],
             ) from None
 
     def _kept(self, release_id):
@@ -229,12 +225,11 @@ def _keygen(arguments, text):
         raise Problem(
             f"This node accepts only signed releases ({SIGNERS}), and ssh-keygen does not run"
             f" there: {error.strerror}.",
-            "Install it (Debian and Ubuntu: openssh-client; Fedora and RHEL: openssh), version 8.2"
-            " or newer.",
+            ["install-ssh-keygen"],
         ) from error
     except subprocess.TimeoutExpired:
         raise Problem(
             f"ssh-keygen did not answer within {SECONDS} s.",
-            "Run again when the node is less busy.",
+            ["run-when-idle"],
         ) from None
     return done.returncode, done.stdout.decode("utf-8", "replace")
