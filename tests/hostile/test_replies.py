@@ -71,6 +71,35 @@ def program(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
+def test_the_roles_check_replies_in_a_users_own_playbook_too(
+    nodes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = nodes / "collections/ansible_collections/fleetbuild/core"
+    core.parent.mkdir(parents=True)
+    core.symlink_to(Path(__file__).parents[2])
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(nodes / "collections"))
+    wanted = {
+        "package": "six", "version": "1", "wheel_version": "1", "key": KEY,
+        "source": "/nonexistent/six.tar.gz", "dest": str(nodes / "dest"),
+    }  # fmt: skip
+    role = {
+        "name": "fleetbuild.core.build_wheel",
+        "vars": {f"build_wheel_{name}": value for name, value in wanted.items()},
+    }
+    own = nodes / "own.yml"
+    own.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "roles": [role]}]))
+    liars = [name for name in _LIARS if name.startswith(("home", "file"))]
+    hosts = run_playbook(
+        str(own), inventory="hosts", limit=[*liars, "honest"], extravars={},
+        state_dir=nodes / "state", on_event=lambda _: None,
+    )  # fmt: skip
+    assert not (nodes / "reached").exists()
+    assert (nodes / "honest.batch").exists()
+    for name in liars:
+        assert not (nodes / f"{name}.batch").exists(), name
+        assert f"{name} answered fleetbuild.core.build" in hosts[name].message
+
+
 def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) -> None:
     wanted = {
         "package": "six", "version": "1", "wheel_version": "1", "key": KEY,
