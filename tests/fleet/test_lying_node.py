@@ -83,9 +83,9 @@ def test_a_node_that_lies_reaches_nothing_and_the_other_is_served(
     ]  # fmt: skip
     planned = fleetbuild_command(tmp_path, *plan)
     assert planned.returncode == 0, planned.stdout + planned.stderr
-    before = state_of(tmp_path), state_of(Path.home()), state_of(Path(plan[1]).parent)
+    before = state_of(tmp_path), state_of(lab.inventory.parent)
     applied = fleetbuild_command(tmp_path, "apply", "--timeout", "15")
-    assert (state_of(tmp_path), state_of(Path.home()), state_of(Path(plan[1]).parent)) == before
+    assert (state_of(tmp_path), state_of(lab.inventory.parent)) == before
     assert not Path(MARK).exists()
     assert not [p for p in (tmp_path / ".fleetbuild").rglob("*") if "\n" in p.name]
     printed = applied.stdout + applied.stderr

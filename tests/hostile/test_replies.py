@@ -19,8 +19,25 @@ _HONEST = {
     "stat": {"exists": True, "isdir": False, "checksum": "0" * 40},
 }  # fmt: skip
 _SHELL = "\n!touch reached\n"
+# What a node prints in place of a reply.
+_NO_REPLY = {
+    "deep": "[" * 100_000 + "]" * 100_000,
+    "deep-field": '{"state": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "nothing": "",
+    "text": "done\n\n!touch reached\n",
+    "number": "1e999",
+    "null": "null",
+    "list": '[{"state": "done"}]',
+    "cut": '{"state": "done", "home": "/home/liar',
+    "twice": '{"state": "done"}\n{"state": "done", "ansible_facts": {"jump": "x"}}',
+    "binary": "\x00\x01\x02{\x00}",
+    "escapes": '\x1b[2J{"state": "done"}\x1b]0;title\x07',
+    "control": '{"state": "done\x1b[2J", "home": "/x"}',
+    "lone-surrogate": '{"state": "done", "home": "/\\ud800"}',
+}
 _LIARS: dict[str, dict[str, object]] = {
     "honest": {},
+    **{name: {} for name in _NO_REPLY},
     "huge": {},  # what it lets fetch has no end
     "flood": {},  # what its modules print has none
     **{
@@ -47,7 +64,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program(tmp_path / "ssh", 'for last; do :; done\nsh -c "$last"')
     lines = []
     for name, lie in _LIARS.items():
-        (tmp_path / f"{name}.reply").write_text(json.dumps(_HONEST | lie))
+        (tmp_path / f"{name}.reply").write_text(_NO_REPLY.get(name, json.dumps(_HONEST | lie)))
         endless = "head -c 3000000000 /dev/zero; " if name == "flood" else ""
         answer = f"[ $# -gt 0 ] || cat >/dev/null\n{endless}cat {tmp_path}/{name}.reply"
         program(tmp_path / f"{name}.python", answer)
