@@ -62,6 +62,7 @@ packages:                       # the packages of the release, pinned; one envir
 
 # signing:
 #   key: null                   # an SSH key that signs the provenance of wheels, and releases
+#   fleet: null                 # production: a node whose signers may sign only for it refuses others
 
 # kubernetes:
 #   label_domain: fleetbuild.dev

@@ -3,13 +3,15 @@
 If /etc/fleetbuild/allowed_signers exists (see ALLOWED SIGNERS in ssh-keygen(1)), a node makes a
 release and switches to it only with a signed statement: its folder, its manifest, the hashes of all
 its wheels, its plan, and a counter. The counter never falls. A rollback needs no new signature: the
-release keeps its statement, which must still be valid. Without that file nothing is checked.
+release keeps its statement, which must still be valid. A statement for a fleet has the namespace
+of this fleet, which the file must allow for the signer. Without that file nothing is checked.
 
 Standard library only, Python 3.6 or newer.
 """
 
 import json
 import os
+import re
 import stat
 import subprocess
 import tempfile
@@ -19,7 +21,10 @@ from .release_root import Problem
 
 SIGNERS = "/etc/fleetbuild/allowed_signers"
 OWNER = 0  # the only user who may write that file
-NAMESPACE = "release@fleetbuild.dev"  # so that a signature for another purpose does not count
+# A signature for another purpose does not count, nor one for another fleet: the file of signers
+# says for which fleets each may sign.
+NAMESPACE = "release{}@fleetbuild.dev"
+FLEET = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\Z")
 STATEMENT = "manifest.json.signed"  # in a release; its signature has .sig after the name
 COUNTER = ".signed"  # beside the releases: the highest counter so far
 SECONDS = 60
@@ -66,7 +71,7 @@ class Signatures:
                 f"This node accepts only signed releases ({SIGNERS}), and this one is not signed.",
                 ["name-signing-key"],
             )
-        refusal = _refusal(text_of(statement), signature)
+        refusal = _refusal(statement, text_of(statement), signature)
         if refusal:
             raise Problem(
                 f"This node accepts only releases of the signers in {SIGNERS}. {refusal}",
@@ -165,7 +170,7 @@ class Signatures:
             statement = json.loads(text)
         except (OSError, ValueError):
             return None
-        if not isinstance(statement, dict) or _refusal(text, signature):
+        if not isinstance(statement, dict) or _refusal(statement, text, signature):
             return None
         try:
             self._check_about(statement, release_id)
@@ -189,7 +194,13 @@ def _hashes(statement):
     return sorted(map(str, wheels.values())) if isinstance(wheels, dict) else []
 
 
-def _refusal(text, signature):
+def namespace_of(statement):
+    """Return the namespace of the fleet that a statement is for."""
+    fleet = statement.get("fleet")
+    return NAMESPACE.format(f".{fleet}" if FLEET.match(str(fleet or "")) else "")
+
+
+def _refusal(statement, text, signature):
     """Return why a signature does not count, as a sentence; empty if an allowed signer made it."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "signature")
@@ -199,7 +210,7 @@ def _refusal(text, signature):
         code, said = _keygen(["find-principals", *about], "")
         if code == 0:
             for principal in said.splitlines():
-                verify = ["verify", *about, "-I", principal, "-n", NAMESPACE]
+                verify = ["verify", *about, "-I", principal, "-n", namespace_of(statement)]
                 code, said = _keygen(verify, text)
                 if code == 0:
                     return ""
