@@ -62,7 +62,7 @@ packages:                       # the packages of the release, pinned; one envir
 
 # signing:
 #   key: null                   # an SSH key that signs the provenance of wheels, and releases
-#   fleet: null                 # production: a node whose signers may sign only for it refuses others
+#   fleet: null                 # production: nodes can refuse releases of other fleets
 
 # kubernetes:
 #   label_domain: fleetbuild.dev
