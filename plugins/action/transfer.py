@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ..plugin_utils.replies import path
+# Ansible puts a path into commands of sftp, and this one comes from the node.
+_PLAIN = re.compile(r"(/(?![.]{1,2}(/|$))[A-Za-z0-9_.@+][A-Za-z0-9_.@+-]*)+")
 
 
 class ActionModule(ActionBase):
@@ -18,10 +20,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
         folder, files = self._task.args["folder"], self._task.args["files"]
-        try:
-            path(folder)  # Ansible puts it into commands of sftp, and it comes from the node
-        except ValueError:
-            raise AnsibleActionFail("The node named a folder that is not a plain path.") from None
+        if not _PLAIN.fullmatch(folder):
+            raise AnsibleActionFail("The node named a folder that is not a plain path.")
         if not self._task.check_mode:
             for file in files:
                 self._connection.put_file(file["path"], f"{folder}/{file['sha256']}/{file['file']}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.models import Config, Facts, Login, Node
+from fleetbuild.models import Facts
 from fleetbuild.plan.decide.interpreters import NotEligible, choose_interpreter
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.text import clean
@@ -76,9 +76,8 @@ def test_the_manifest_of_a_release_is_bounded_whatever_a_field_says() -> None:
 def test_the_path_of_a_python_adds_no_words_to_advice(path: str, wanted: str | None) -> None:
     abi = "3.11.2 cpython-311-x86_64-linux-gnu"
     facts = facts_of({**USUAL, "python": f"{path} {abi} headers\n{path}2 {abi} venv headers\n"})
-    node = Node(name="h1", login=Login(host="h1"))
     with pytest.raises(NotEligible) as caught:
-        choose_interpreter(node, facts, Config(python=wanted))
+        choose_interpreter(wanted, facts)
     for text in (caught.value.problem.reason, caught.value.problem.fix):
         assert "evil" not in re.sub(r'"[^"]*"', "", text), text
 
@@ -87,5 +86,5 @@ def test_a_python_whose_folder_has_spaces_is_named_in_quotation_marks() -> None:
     line = "/opt/my python/bin/python3 3.11.2 cpython-311-x86_64-linux-gnu headers -\n"
     facts = facts_of({**USUAL, "python": line})
     with pytest.raises(NotEligible) as caught:
-        choose_interpreter(Node(name="h1", login=Login(host="h1")), facts, Config())
+        choose_interpreter(None, facts)
     assert 'ensurepip for "/opt/my python/bin/python3"' in caught.value.problem.fix
