@@ -62,6 +62,7 @@ packages:                       # the packages of the release, pinned; one envir
 
 # signing:
 #   key: null                   # an SSH key that signs the provenance of wheels, and releases
+#   fleet: null                 # production: nodes can refuse releases of other fleets
 
 # kubernetes:
 #   label_domain: fleetbuild.dev

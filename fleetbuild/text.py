@@ -61,6 +61,14 @@ def clean(text: object, *, limit: int = 2000) -> str:
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
 
 
+def named_path(path: str) -> str:
+    """Return a path for a sentence: in quotation marks, unless it is one plain word.
+
+    A node may have chosen it; a reader must see where it ends and fleetbuild's words go on.
+    """
+    return path if re.fullmatch(r"[\w./:\\+@~-]+", path) else f'"{path}"'
+
+
 def fold(names: Iterable[str], limit: int | None = 300) -> str:
     """Return names as cluster tools write them: gpu-[07-09,12], login.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def audit_wheels(run: Run, progress: Progress) -> Progress:
         return progress
     wheels, stored_wheels = dict(progress.wheels), dict(progress.stored_wheels)
     with run.stage("audit", count(len(built), "wheel")) as outcome:
-        for assignment, delivered in zip(built, _read_all(run, progress, built), strict=True):
+        for assignment, delivered in _read_all(run, progress, built):
             key = key_of(assignment.wheel)
             wheels[key], stored = _audit(run, progress, assignment, wheels[key], delivered)
             if stored:
@@ -50,8 +50,11 @@ def audit_wheels(run: Run, progress: Progress) -> Progress:
 
 def _read_all(
     run: Run, progress: Progress, built: list[BuildAssignment]
-) -> Iterator[tuple[Path | None, list[str]]]:
-    """Yield each delivered wheel with its problems; wheels are read beside each other."""
+) -> Iterator[tuple[BuildAssignment, tuple[Path | None, list[str]]]]:
+    """Yield each delivered wheel with its problems, the first one read first.
+
+    They are read beside each other: a wheel that takes minutes holds up no other.
+    """
 
     def read(assignment: BuildAssignment) -> tuple[Path | None, list[str]]:
         result = progress.wheels[key_of(assignment.wheel)]
@@ -61,7 +64,9 @@ def _read_all(
         return path, [*run.tools.audit(path, run.plan, assignment.wheel)]
 
     with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1)) as readers:
-        yield from readers.map(read, built)
+        reading = {readers.submit(read, assignment): assignment for assignment in built}
+        for done in as_completed(reading):
+            yield reading[done], done.result()
 
 
 def _audit(

@@ -264,6 +264,13 @@ class Signing(Frozen):
         "key without a passphrase, or a public key whose private key is in ssh-agent; default: not "
         "signed",
     )
+    fleet: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
+        description="the fleet that releases are signed for, such as production: a node accepts "
+        "them if its file of signers allows the namespace release.production@fleetbuild.dev; "
+        "default: any",
+    )
 
 
 class Config(Frozen):

@@ -214,11 +214,12 @@ release_signature() {
   id=${id##*/}
   if [ ! -e "$statement" ] || [ ! -e "$statement.sig" ]; then echo 'signature none' && return; fi
   command -v ssh-keygen >/dev/null 2>&1 || return 0
+  fleet=$(sed -n 's/.*,"fleet":"\([a-z0-9-]*\)",.*/.\1/p' "$statement")
   ssh-keygen -Y find-principals -f "$signers" -s "$statement.sig" 2>/dev/null | head -n 8 | {
     while read -r who; do
       grep -qF "\"id\":\"${id#.broken-}\"" "$statement" &&
         ssh-keygen -Y verify -f "$signers" -s "$statement.sig" -I "$who" \
-          -n release@fleetbuild.dev <"$statement" >/dev/null 2>&1 &&
+          -n "release$fleet@fleetbuild.dev" <"$statement" >/dev/null 2>&1 &&
         echo "signature by $who" | head -c 200 && echo && exit
     done
     echo 'signature refused'

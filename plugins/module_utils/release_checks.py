@@ -56,6 +56,12 @@ JETSONS = ("5.3", "6.2", "7.2", "8.7", "10.1", "11.0")  # SMs of Jetson modules
 OUTPUT = 4000  # characters of the output that are kept
 GROUP = re.compile(r"(?P<sms>cpu|sm[0-9sm.]+)-(?P<isa>.+)-cp[0-9]+t?(?:-musl)?\Z")
 FAILED = 7  # the exit code of a release that does not work
+# For those who run this program on a node. A controller has these sentences in its own table.
+ADVICE = {
+    "allow-time": "Check the node, or allow more time.",
+    "no-exit": "A check must not call exit.",
+    "correct-package": "Correct the package, or the check if it is too strict.",
+}
 
 
 def manifest(release):
@@ -65,7 +71,10 @@ def manifest(release):
 
 
 def try_release(release, about, node):
-    """{ok, reason, fix, output, at}: `about` has imports, checks, timeout and known_failures."""
+    """{ok, reason, fix, output, at}: `about` has imports, checks, timeout and known_failures.
+
+    `fix` is advice: the name of a known failure or of `ADVICE`, and the values of its sentence.
+    """
     steps = ["import " + name for name in about["imports"]] + about["checks"]
     python = os.path.join(release, "bin", "python")
     text, code = run(python, steps, about["timeout"])
@@ -159,7 +168,7 @@ def judge(text, code, steps, about, known):
     finished = "\x1edone" in text
     output = re.sub("\x1e[0-9a-z]+\n", "", text).strip()[-OUTPUT:]
     if code == 0 and finished:
-        return {"ok": True, "reason": "", "fix": "", "output": output, "at": at}
+        return {"ok": True, "reason": "", "fix": [], "output": output, "at": at}
     reason, fix = why(output, code, finished, about, known)
     step = "start of python" if at is None else title(steps[at])
     reason = f"`{step}`: {reason}"
@@ -176,15 +185,15 @@ def why(output, code, finished, about, known):
     if code is None:
         return (
             "It did not end within {} s.".format(about["timeout"]),
-            "Check the node, or allow more time.",
+            ["allow-time"],
         )
     explained = explain(output, ending(code), about["known_failures"], known)
     if explained:
         return explained
     if code == 0 and not finished:
-        return "The process ended itself before the end.", "A check must not call exit."
+        return "The process ended itself before the end.", ["no-exit"]
     last = output.splitlines()[-1] if output else f"The process ended with {code}."
-    return last, "Correct the package, or the check if it is too strict."
+    return last, ["correct-package"]
 
 
 def ending(code):
@@ -201,8 +210,17 @@ def explain(text, ended_by, known_failures, known):
         if match is None and not (ended_by and ended_by == failure.get("signal")):
             continue
         found = next(filter(None, match.groups()), "") if match else ""
-        return failure["says"].format("", found, **known), failure["fix"].format("", found, **known)
+        said = failure["says"].format("", found, **known)
+        return said, [failure["name"], found, known["group"], known["isa"]]
     return None
+
+
+def sentence(fix, about, known):
+    """Return the sentence of advice, for people on this node."""
+    for failure in about["known_failures"]:
+        if failure["name"] == fix[0]:
+            return failure["fix"].format("", fix[1], **known)
+    return ADVICE[fix[0]]
 
 
 def names(node, group):
@@ -253,7 +271,7 @@ def sanity(release, about):
     for step in steps if result["ok"] else steps[: result["at"] or 0]:
         tell("ok", step)
     if not result["ok"]:
-        tell("FAILED", result["reason"], result["fix"])
+        tell("FAILED", result["reason"], sentence(result["fix"], about, known))
     return 0 if result["ok"] and all(fits) else FAILED
 
 

@@ -63,8 +63,7 @@ class Lease:
         if left > 0 and found["controller"] != controller:
             raise Problem(
                 f"A run of {_who(found)} is changing these releases.",
-                f"Wait for that run, then run again. If it is dead, its lease ends in"
-                f" {int(left // 60) + 1} min, or at once with: rm {self.path}",
+                ["wait-for-run", int(left // 60) + 1, self.path],
             )
 
     def renew(self, counter):
@@ -97,7 +96,7 @@ class Lease:
             by = f", of {_who(found)}" if found["release_id"] else ""
             raise Problem(
                 f"Another run{by} has changed these releases since this run began.",
-                "Plan again, and see what serves there now: fleetbuild plan INVENTORY",
+                ["plan-and-see"],
             )
         return found
 
@@ -157,7 +156,7 @@ def locked(root):
             if time.monotonic() - began > PATIENCE:
                 raise Problem(
                     f"Another run has held {path} for {PATIENCE} s.",
-                    f"Find out what it waits for (fuser {path}), then run again.",
+                    ["unblock-lock", path],
                 )
             time.sleep(0.5)
         yield

@@ -47,7 +47,7 @@ def make(root, params, check):
             if root.serves(release_id):
                 raise Problem(
                     f"Release {release_id} serves already, with other wheels.",
-                    "Give the new wheels another release id.",
+                    ["other-release-id"],
                 )
         made = "venv"
         if not check:
@@ -113,7 +113,7 @@ def refuse_unannounced(wheels, before, after):
             "The install changed {} in bin/, which no wheel of the release announced.".format(
                 ", ".join(odd[:5])
             ),
-            "Look into the wheels (fleetbuild audit WHEEL), and leave out the package at fault.",
+            ["leave-package-out"],
         )
 
 
@@ -165,7 +165,7 @@ def run(command, fix):
             end(child)
             raise Problem(
                 "{} did not end within {} s.".format(" ".join(command[:4]), PATIENCE),
-                "Find out what blocks it, such as the disk, then run again.",
+                ["unblock"],
             ) from None
         said.seek(0)
         lines = said.read().decode("utf-8", "replace").strip().splitlines()

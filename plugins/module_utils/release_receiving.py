@@ -81,7 +81,7 @@ def take_in(params, file):
             os.unlink(path)
         raise Problem(
             "{} arrived damaged: its sha256 is not the plan's.".format(file["file"]),
-            "Run again; it is copied again.",
+            ["run-to-copy"],
         )
 
 

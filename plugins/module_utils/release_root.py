@@ -22,9 +22,12 @@ HERE = -100  # of renameat2: paths are as for any other call
 
 
 class Problem(Exception):
-    """A problem with a release: a sentence with the reason, and one with the fix."""
+    """A problem with a release: a sentence with the reason, and advice.
 
-    def __init__(self, message, fix=""):
+    Advice is an id of plugin_utils/advice.py and the values of its sentence.
+    """
+
+    def __init__(self, message, fix=()):
         super().__init__(message)
         self.fix = fix
 
@@ -156,18 +159,17 @@ def refuse_foreign(path, found):
     if stat.S_ISLNK(found.st_mode):
         raise Problem(
             f"{path} is a link to {os.readlink(path)}, and another user may have made it.",
-            "Name the folder itself as install.path, or remove the link.",
+            ["name-folder"],
         )
     if found.st_uid not in (0, os.geteuid()):
         raise Problem(
             f"{path} belongs to user {found.st_uid}, and this run is user {os.geteuid()}.",
-            f"Check its files, then run: chown -R {os.geteuid()} {path}; or set "
-            "another install path.",
+            ["take-ownership", os.geteuid(), path],
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Problem(
             f"{path} can be written by other users.",
-            f"Check its files, then run: chmod -R go-w {path}",
+            ["take-away-writing", path],
         )
 
 

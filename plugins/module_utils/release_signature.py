@@ -3,13 +3,15 @@
 If /etc/fleetbuild/allowed_signers exists (see ALLOWED SIGNERS in ssh-keygen(1)), a node makes a
 release and switches to it only with a signed statement: its folder, its manifest, the hashes of all
 its wheels, its plan, and a counter. The counter never falls. A rollback needs no new signature: the
-release keeps its statement, which must still be valid. Without that file nothing is checked.
+release keeps its statement, which must still be valid. A statement for a fleet has the namespace
+of this fleet, which the file must allow for the signer. Without that file nothing is checked.
 
 Standard library only, Python 3.6 or newer.
 """
 
 import json
 import os
+import re
 import stat
 import subprocess
 import tempfile
@@ -19,7 +21,10 @@ from .release_root import Problem
 
 SIGNERS = "/etc/fleetbuild/allowed_signers"
 OWNER = 0  # the only user who may write that file
-NAMESPACE = "release@fleetbuild.dev"  # so that a signature for another purpose does not count
+# A signature for another purpose does not count, nor one for another fleet: the file of signers
+# says for which fleets each may sign.
+NAMESPACE = "release{}@fleetbuild.dev"
+FLEET = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\Z")
 STATEMENT = "manifest.json.signed"  # in a release; its signature has .sig after the name
 COUNTER = ".signed"  # beside the releases: the highest counter so far
 SECONDS = 60
@@ -44,7 +49,7 @@ class Signatures:
             raise Problem(
                 f"This node may require signed releases, but {SIGNERS} cannot be read:"
                 f" {error.strerror}.",
-                f"Let the user of this run read it: chmod -R a+rX {os.path.dirname(SIGNERS)}",
+                ["let-read", os.path.dirname(SIGNERS)],
             ) from error
         file = os.path.realpath(SIGNERS)
         for path in (os.path.dirname(SIGNERS), os.path.dirname(file), file):
@@ -53,7 +58,7 @@ class Signatures:
                 raise Problem(
                     f"{path} can be written by other users than root, so it cannot say who signs"
                     " releases.",
-                    f"Check the signers in it, then run: chown root {path}; chmod go-w {path}",
+                    ["take-signers", path],
                 )
         return True
 
@@ -64,15 +69,13 @@ class Signatures:
         if not signature:
             raise Problem(
                 f"This node accepts only signed releases ({SIGNERS}), and this one is not signed.",
-                "Name an SSH key of an allowed signer as signing.key in fleetbuild.yml; then plan"
-                " and apply again.",
+                ["name-signing-key"],
             )
-        refusal = _refusal(text_of(statement), signature)
+        refusal = _refusal(statement, text_of(statement), signature)
         if refusal:
             raise Problem(
                 f"This node accepts only releases of the signers in {SIGNERS}. {refusal}",
-                "Sign with the key of one of them (signing.key in fleetbuild.yml), or let root add"
-                " this signer there.",
+                ["sign-with-allowed"],
             )
         self._check_about(statement, release_id)
         highest = self._highest()
@@ -80,9 +83,7 @@ class Signatures:
             raise Problem(
                 f"This signature of release {release_id} is too old: its counter is"
                 f" {statement.get('counter')}, and this node has seen {highest}.",
-                "Apply again: that signs the release again. To return to the release before, use:"
-                " fleetbuild rollback INVENTORY. The counter is the time in seconds, so compare the"
-                " clocks of the controllers too.",
+                ["sign-again-or-roll-back"],
             )
 
     def check_wheels(self, statement, manifest, wheels):
@@ -94,7 +95,7 @@ class Signatures:
             raise Problem(
                 f"The signature of release {manifest.get('id')} is for other wheels or another"
                 " manifest.",
-                "Apply again from a state directory that nobody else can write.",
+                ["apply-own-state"],
             )
 
     def check_switch(self, statement, signature, release_id):
@@ -108,7 +109,7 @@ class Signatures:
             raise Problem(
                 f"Release {release_id} on this node was not made from signed wheels, or not from"
                 " these.",
-                "Apply again: the release is then made again.",
+                ["make-again"],
             )
 
     def accepts(self, release_id):
@@ -137,12 +138,12 @@ class Signatures:
         if path != self._root.path or not isinstance(manifest, dict):
             raise Problem(
                 f"This signature is for the releases in {path}, and not in {self._root.path}.",
-                "Apply again: that signs the release again.",
+                ["sign-again"],
             )
         if manifest.get("id") != release_id:
             raise Problem(
                 f"This signature is for release {manifest.get('id')}, and not for {release_id}.",
-                "Apply again: that signs the release again.",
+                ["sign-again"],
             )
 
     def _highest(self):
@@ -155,7 +156,7 @@ class Signatures:
         except ValueError:
             raise Problem(
                 f"{path} holds no number, so this node does not know which signatures are too old.",
-                f"Find out who changed it; then write the highest counter into it, or: rm {path}",
+                ["write-counter", path],
             ) from None
 
     def _kept(self, release_id):
@@ -169,7 +170,7 @@ class Signatures:
             statement = json.loads(text)
         except (OSError, ValueError):
             return None
-        if not isinstance(statement, dict) or _refusal(text, signature):
+        if not isinstance(statement, dict) or _refusal(statement, text, signature):
             return None
         try:
             self._check_about(statement, release_id)
@@ -193,7 +194,13 @@ def _hashes(statement):
     return sorted(map(str, wheels.values())) if isinstance(wheels, dict) else []
 
 
-def _refusal(text, signature):
+def namespace_of(statement):
+    """Return the namespace of the fleet that a statement is for."""
+    fleet = statement.get("fleet")
+    return NAMESPACE.format(f".{fleet}" if FLEET.match(str(fleet or "")) else "")
+
+
+def _refusal(statement, text, signature):
     """Return why a signature does not count, as a sentence; empty if an allowed signer made it."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "signature")
@@ -203,7 +210,7 @@ def _refusal(text, signature):
         code, said = _keygen(["find-principals", *about], "")
         if code == 0:
             for principal in said.splitlines():
-                verify = ["verify", *about, "-I", principal, "-n", NAMESPACE]
+                verify = ["verify", *about, "-I", principal, "-n", namespace_of(statement)]
                 code, said = _keygen(verify, text)
                 if code == 0:
                     return ""
@@ -229,12 +236,11 @@ def _keygen(arguments, text):
         raise Problem(
             f"This node accepts only signed releases ({SIGNERS}), and ssh-keygen does not run"
             f" there: {error.strerror}.",
-            "Install it (Debian and Ubuntu: openssh-client; Fedora and RHEL: openssh), version 8.2"
-            " or newer.",
+            ["install-ssh-keygen"],
         ) from error
     except subprocess.TimeoutExpired:
         raise Problem(
             f"ssh-keygen did not answer within {SECONDS} s.",
-            "Run again when the node is less busy.",
+            ["run-when-idle"],
         ) from None
     return done.returncode, done.stdout.decode("utf-8", "replace")

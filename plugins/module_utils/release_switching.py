@@ -22,7 +22,7 @@ def activate(root, params, check):
     if not check and root.manifest(release_id) is None:
         raise Problem(
             f"Release {release_id} is not complete in {root.releases}.",
-            "Install it first.",
+            ["install-first"],
         )
     switched = before != release_id
     if check:
@@ -32,7 +32,7 @@ def activate(root, params, check):
         with contextlib.ExitStack() as stack:
             lease = changing(root, params, stack)
             if root.manifest(release_id) is None:  # removed while this run waited for the lock
-                raise Problem(f"Release {release_id} was removed meanwhile.", "Run again.")
+                raise Problem(f"Release {release_id} was removed meanwhile.", ["run"])
             if switched:
                 accept(root, params)
                 served = [line for line in root.history() if line != release_id]
@@ -96,7 +96,7 @@ def switch_back(root, check, revoked):
             also += f", and signed by a signer in {SIGNERS}"
         raise Problem(
             f"{root.releases} has no earlier release that is verified and undamaged{also}.",
-            "Apply a plan with the versions that you want.",
+            ["apply-wanted-versions"],
         )
     if not check:
         Signatures(root).raise_counter()  # so that nobody returns to `now` by its old signature

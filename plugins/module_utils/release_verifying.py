@@ -59,7 +59,7 @@ def damaged(what):
     return {
         "ok": False,
         "reason": f"Damaged since it was installed: {what}.",
-        "fix": "Install it again: fleetbuild verify INVENTORY --repair",
+        "fix": ["repair"],
         "output": "",
     }
 

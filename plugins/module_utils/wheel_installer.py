@@ -67,7 +67,7 @@ def fits(path):
 def install(path, wheels, uv, run):
     """Install wheels, as (file, sha256), into an environment; return the installer's name.
 
-    `run` runs a command with the fix of its failure.
+    `run` runs a command with the advice if it fails.
     """
     if uv and fits(path) and runs(uv):
         install_with_uv(path, wheels, uv, run)
@@ -78,17 +78,7 @@ def install(path, wheels, uv, run):
 
 def make_environment(python, path, run):
     """Make an environment without pip, which takes a twentieth of the time."""
-    run([python, "-I", "-m", "venv", "--without-pip", path], venv_fix(python))
-
-
-def wheels_fix():
-    """Return the fix if the wheels cannot be installed."""
-    return "Plan again: the wheels do not fit this Python."
-
-
-def venv_fix(python):
-    """Return the fix if no virtual environment can be created."""
-    return f"Install the venv module of {python} (Debian and Ubuntu: its -venv package)."
+    run([python, "-I", "-m", "venv", "--without-pip", path], ["install-venv"])
 
 
 def install_with_uv(path, wheels, uv, run):
@@ -102,7 +92,7 @@ def install_with_uv(path, wheels, uv, run):
     command = [uv, "pip", "install", "--quiet", "--no-config", "--offline", "--no-index"]
     command += ["--no-deps", "--require-hashes", "--no-installer-metadata", "--compile-bytecode"]
     command += ["--python", os.path.join(path, "bin", "python"), "--cache-dir", cache]
-    run([*command, "--requirement", wanted], wheels_fix())
+    run([*command, "--requirement", wanted], ["plan-for-python"])
     shutil.rmtree(cache)
     if os.path.exists(os.path.join(path, ".lock")):
         os.unlink(os.path.join(path, ".lock"))  # which uv leaves for everybody to write
@@ -113,11 +103,11 @@ def install_with_pip(path, files, run):
     python = os.path.join(path, "bin", "python")
     wheel = pip_wheel(python)
     if not wheel:
-        run([python, "-I", "-m", "ensurepip"], venv_fix(python))
+        run([python, "-I", "-m", "ensurepip"], ["install-venv"])
     command = [python, "-I", *([os.path.join(wheel, "pip")] if wheel else ["-m", "pip"])]
     command += ["--isolated", "--no-input", "--disable-pip-version-check", "install"]
     command += ["--no-index", "--no-deps", "--no-cache-dir", "--force-reinstall"]
-    run([*command, *files], wheels_fix())
+    run([*command, *files], ["plan-for-python"])
 
 
 def pip_wheel(python):

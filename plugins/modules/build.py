@@ -361,7 +361,7 @@ def wait(build, poll):
         status.update(
             state="failed",
             reason="The build did not start, or was killed (restart, lack of memory).",
-            fix="Run again; the compiler cache keeps finished work.",
+            fix=["run-with-cache"],
             kind=MACHINE,
         )
     return status

@@ -349,7 +349,7 @@ def refuse_small_disk(root, needed):
         raise Problem(
             f"The disk of {root.path} has {free / 1e6:.0f} MB free, and the release needs"
             f" {needed / 1e6:.0f} MB.",
-            f"Free space there (df -h {root.path}) or set another install path; then run again.",
+            ["free-space", root.path],
         )
 
 
@@ -481,13 +481,10 @@ def failure(root, error):
 def way_out(root, error):
     """Return the fix for an error of the system."""
     if error.errno in FULL:
-        return f"Free space there (df -h {root.path}) or set another install path; then run again."
+        return ["free-space", root.path]
     if error.errno in BROKEN:
-        return (
-            f"Find out why (dmesg, findmnt -T {root.path}), and mount it writable or set another"
-            " install path; then run again."
-        )
-    return "Let the user write there, let Ansible become root, or set another install path."
+        return ["unblock-mount", root.path]
+    return ["let-write"]
 
 
 if __name__ == "__main__":

@@ -163,8 +163,16 @@ def main():
     if not release:
         missing = params["release_id"] or "current"
         reason = "Release {} does not exist in {}.".format(missing, params["root"])
-        module.exit_json(changed=False, ok=False, present=False, reason=reason, fix="Install it.",
-                         output="", release_id=params["release_id"], damaged=False)  # fmt: skip
+        module.exit_json(
+            changed=False,
+            ok=False,
+            present=False,
+            reason=reason,
+            fix=["install-release"],
+            output="",
+            release_id=params["release_id"],
+            damaged=False,
+        )
     said = manifest_or_nothing(release)
     try:
         damage = damage_of(params["root"], release, said) if params["files"] or not said else ""

@@ -127,6 +127,15 @@ def record(**fields):
     return check
 
 
+def advice(value):
+    """The id of a sentence of advice.py and its values; a sentence of an older module is none."""
+    if isinstance(value, str):
+        return []
+    return each(
+        lambda word: text(SHORT)(word) if isinstance(word, str) else whole(0, 10**6)(word), 5
+    )(value)
+
+
 COUNT, SECONDS = whole(0, 10**9), number(0, 10**9)
 SHA256 = matching(r"([0-9a-f]{64})?")
 RELEASE = matching(r"([A-Za-z0-9][A-Za-z0-9._-]{0,100})?")
@@ -137,7 +146,7 @@ _ANY = {
     "changed": flag, "failed": flag, "skipped": flag, "rc": whole(-255, 255), "msg": text(TEXT),
     "module_stdout": text(TEXT), "module_stderr": text(TEXT),
 }  # fmt: skip
-_FIX = {"fix": text(SHORT)}  # only what advice.py knows goes on
+_FIX = {"fix": advice}  # only what advice.py knows goes on
 SCHEMAS = {
     "build": {
         "state": one_of("absent", "running", "failed", "done"),
@@ -172,7 +181,7 @@ SCHEMAS = {
         "active": flag,
         "made_by": one_of("", "uv", "pip", "venv", "manifest"),
         "verification": record(
-            ok=flag, release_id=RELEASE, damaged=flag, reason=text(TEXT), fix=text(SHORT),
+            ok=flag, release_id=RELEASE, damaged=flag, reason=text(TEXT), fix=advice,
             output=text(20_000),
         ),
         "previous": RELEASE,
@@ -188,12 +197,7 @@ SCHEMAS = {
         "found": mapping(NAME, matching(r"[A-Za-z0-9._+-]{0,60}"), 200),
         "needed": each(NAME, 200), "optional": each(NAME, 200), "unknown": each(NAME, 200),
         "installed": each(NAME, 200), "notes": each(text(SHORT), 20), "root": flag,
-        "command": matching(
-            "(apt-get -q -y install --no-install-recommends|dnf -y install|apk add --no-cache"
-            "|install|zypper --non-interactive install --no-recommends)"
-            "( [A-Za-z0-9][A-Za-z0-9+._-]*)*",
-            TEXT,
-        ),
+        "command": matching("[a-z][A-Za-z0-9 +._-]*", TEXT),  # see advice.check_packages
     },
     "stat": {
         "stat": record(

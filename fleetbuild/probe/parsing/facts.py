@@ -47,7 +47,9 @@ _LIBC = re.compile(r"glibc|musl")
 _VERSION = re.compile(r"\b\d{1,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
 _GLIBCXX = re.compile(r"GLIBCXX_(\d{1,4}(?:\.\d{1,4}){1,2})(?![\w.])", re.ASCII)
 _PYTHON = re.compile(
-    r"(?P<path>(?:/|[A-Za-z]:\\)\S.{0,500}?) "
+    # A node chooses the path, and advice names it: it holds nothing that a shell reads.
+    r"(?P<path>/[^\s;|&$`<>(){}\"'*?#!\\][^;|&$`<>(){}\"'*?#!\\]{0,500}?"
+    r"|[A-Za-z]:\\[^\s\"<>|?*][^\"<>|?*]{0,500}?) "
     r"(?P<version>\d{1,3}\.\d{1,3}[\w.+]{0,20}) (?P<soabi>[\w.-]{1,80})"
     r"(?P<words>( [\w-]{1,20}){0,8})",
     re.ASCII,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fleetbuild.store.provenance.sign import Signer
 
-RELEASE_NAMESPACE = "release@fleetbuild.dev"
+RELEASE_NAMESPACE = "release{}@fleetbuild.dev"  # of a fleet: release.NAME@fleetbuild.dev
 
 
 class SignedRelease(NamedTuple):
@@ -30,11 +30,14 @@ class ReleaseSigner:
     """Signs each release once in a run, so that a key on a token is touched once.
 
     The counter is the time in seconds, because several controllers may sign for a node, and a node
-    refuses a counter below the highest that it has seen.
+    refuses a counter below the highest that it has seen. A statement for a `fleet` counts only on
+    nodes whose file of signers allows it for this fleet.
     """
 
-    def __init__(self, signer: Signer, clock: Callable[[], float] = time.time) -> None:
-        self._signer, self._clock = signer, clock
+    def __init__(
+        self, signer: Signer, clock: Callable[[], float] = time.time, fleet: str | None = None
+    ) -> None:
+        self._signer, self._clock, self._fleet = signer, clock, fleet
         self._lock = threading.Lock()  # groups of an apply sign side by side
         self._signed: dict[str, SignedRelease] = {}
 
@@ -43,14 +46,16 @@ class ReleaseSigner:
         key = text_of(about)
         with self._lock:
             if key not in self._signed:
-                self._signed[key] = self._sign({**about, "counter": int(self._clock())})
+                fleet = {"fleet": self._fleet} if self._fleet else {}
+                self._signed[key] = self._sign({**about, **fleet, "counter": int(self._clock())})
             return self._signed[key]
 
     def _sign(self, statement: dict[str, Any]) -> SignedRelease:
         with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
             file = Path(folder) / "release.json"
             file.write_text(text_of(statement), encoding="utf-8")
-            signature = self._signer.sign(file, RELEASE_NAMESPACE)
+            fleet = f".{self._fleet}" if self._fleet else ""
+            signature = self._signer.sign(file, RELEASE_NAMESPACE.format(fleet))
             return SignedRelease(statement, signature.read_text(encoding="utf-8"))
 
 

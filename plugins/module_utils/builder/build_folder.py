@@ -56,14 +56,14 @@ class Folder:
                 status = {
                     "state": "failed",
                     "reason": "The build was killed, by a restart or for lack of memory.",
-                    "fix": "Run again; the compiler cache keeps finished work.",
+                    "fix": ["run-with-cache"],
                     "kind": MACHINE,
                 }
         state = "running" if running else status.get("state", "absent")
         return dict(
             {
                 "reason": "",
-                "fix": "",
+                "fix": [],
                 "kind": "",
                 "file": "",
                 "sha256": "",

@@ -66,7 +66,7 @@ class Steps(Folder):
                 if native and " -c " in line and self.at("tmp") not in line:
                     raise BuildFailed(
                         f"The package's own build files compile with {native.group()}.",
-                        "Switch that off in the recipe: an environment variable or a patch.",
+                        ["switch-off"],
                     )
 
     def make_source(self):
@@ -94,13 +94,13 @@ class Steps(Folder):
         if code != 0:
             raise BuildFailed(
                 "{} cannot make a virtual environment.".format(self.params["python"]),
-                "Install its venv module (Debian and Ubuntu: its -venv package).",
+                ["install-own-venv"],
             )
         files = [os.path.join(self.inputs, item["file"]) for item in self.params["requirements"]]
         if files and self.call(log, [*unpack(python), *files], plain, deadline) != 0:
             raise BuildFailed(
                 "The build requirements cannot be installed.",
-                "See the log; they must be wheels for this Python.",
+                ["see-log-wheels"],
             )
         return python
 
@@ -115,13 +115,13 @@ class Steps(Folder):
         files = [os.path.join(self.inputs, item["file"]) for item in self.params["toolkit_wheels"]]
         command = [*unpack(python), "--target", target, *files]
         if self.call(log, command, self.plain_environment(), deadline) != 0:
-            raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", "See the log.")
+            raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", ["see-log"])
         home = lay_toolkit(self.params["cuda"], target)
         search = filled(self.params["environment"], self.dir).get("PATH", PATH)
         compiler = chosen_compilers(self.params["gcc"], search).get("gcc", "gcc")
         stub = [compiler, *write_driver_stub(home)]
         if self.call(log, stub, {**self.plain_environment(), "PATH": search}, deadline) != 0:
-            raise BuildFailed("No libcuda.so to link to can be compiled.", "See the log.")
+            raise BuildFailed("No libcuda.so to link to can be compiled.", ["see-log"])
         return home
 
     def plain_environment(self):
@@ -177,7 +177,7 @@ class Steps(Folder):
             tried = " and again with ".join(count(number) for number in jobs)
             raise BuildFailed(
                 f"The compiler was killed for lack of memory, with {tried}.",
-                "Build on a node with more memory, add swap, or raise job_memory_gb in the recipe.",
+                ["build-with-memory"],
                 MACHINE,
             )
         if code != 0:
@@ -205,8 +205,7 @@ class Steps(Folder):
         if code != 0 or len(bundled) != 1:
             raise BuildFailed(
                 "The libraries that the wheel is linked with cannot be copied into it.",
-                "Read auditwheel's message in the log: a library is missing, or is newer than the "
-                "C library allows.",
+                ["read-auditwheel"],
             )
         os.unlink(wheel)
         return shutil.move(bundled[0], self.at("out"))
@@ -241,8 +240,7 @@ class Steps(Folder):
                 os.killpg(child.pid, signal.SIGKILL)
                 raise BuildFailed(
                     "The build did not end within {} s.".format(self.params["timeout"]),
-                    "Build again: the compiler cache keeps finished work. Or build on a stronger "
-                    "machine.",
+                    ["build-on-stronger"],
                 ) from None
         log.seek(0, os.SEEK_END)
         return code

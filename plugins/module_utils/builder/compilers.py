@@ -55,7 +55,7 @@ def chosen_compilers(major, search):
             return dict(zip(("gcc", "g++"), pair))
     raise BuildFailed(
         f"This target needs gcc {major} with its g++, but it was not found on this node.",
-        f"Install it; the role toolchain does with toolchain_gccs: ['{major}'].",
+        ["install-gcc", major],
     )
 
 

@@ -37,13 +37,12 @@ def find_engine(image):
         raise BuildFailed(
             "This build runs in a container (build.container), but this node has no podman and no "
             "docker.",
-            "Install podman, or let another node build (build.builders).",
+            ["install-podman"],
             MACHINE,
         )
     raise BuildFailed(
         f"The image {image[:100]} is not on this node.",
-        f"Pull it with {os.path.basename(found[0])} as this user, or plan again if it was replaced "
-        "by a newer one.",
+        ["pull-image", os.path.basename(found[0])],
         MACHINE,
     )
 

@@ -71,7 +71,7 @@ def unpack(archive, dest):
     except tarfile.TarError as error:
         raise BuildFailed(
             f"{os.path.basename(archive)} cannot be unpacked: {error}.",
-            "Get the source again.",
+            ["get-source"],
         ) from error
 
 
@@ -90,5 +90,5 @@ def check_member(member, archive):
     raise BuildFailed(
         f"{os.path.basename(archive)} has {member.name}, which is not a file or link inside its "
         "folder.",
-        "Do not trust this archive.",
+        ["do-not-trust"],
     )

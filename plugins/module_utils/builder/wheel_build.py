@@ -87,7 +87,7 @@ class Build(Steps):
                 ending = {
                     "state": "failed",
                     "reason": in_words(problem),
-                    "fix": getattr(problem, "fix", ""),
+                    "fix": list(getattr(problem, "fix", ())),
                     "kind": getattr(problem, "kind", CODE),
                     "errors": errors_in(self.log),
                 }
@@ -101,12 +101,12 @@ class Build(Steps):
                 if found.st_uid not in (0, os.geteuid()) or stat.S_ISLNK(found.st_mode):
                     raise BuildFailed(
                         f"The build folder {path} belongs to another user or is a link.",
-                        f"Remove it: rm -rf {self.dir}",
+                        ["remove-folder", self.dir],
                     )
                 if not os.access(path, os.W_OK):
                     raise BuildFailed(
                         f"The build folder {path} belongs to root, of an earlier build as root.",
-                        f"Remove it: sudo rm -rf {self.dir}",
+                        ["remove-folder-as-root", self.dir],
                     )
 
     def refuse_native(self):
@@ -116,7 +116,7 @@ class Build(Steps):
             if native:
                 raise BuildFailed(
                     f"{name} has {native.group()}, which builds for the builder's own CPU.",
-                    "Name the target's features in the recipe's environment.",
+                    ["name-features"],
                 )
 
     def check_inputs(self):
@@ -133,7 +133,7 @@ class Build(Steps):
                 os.unlink(path)
             raise BuildFailed(
                 f"{name} is not the planned file: its sha256 differs.",
-                "Run again; the file is copied again.",
+                ["run-to-copy-file"],
                 INPUT,
             )
         if os.geteuid() == 0:
@@ -167,8 +167,7 @@ class Build(Steps):
         raise BuildFailed(
             "This build must be isolated (build.isolation: required), and this node cannot: "
             f"{why}.",
-            "Allow user namespaces there, let Ansible become root there (ansible_become), or let "
-            "another node build (build.builders).",
+            ["allow-namespaces"],
             MACHINE,
         )
 
@@ -213,7 +212,7 @@ class Build(Steps):
         except Exception as problem:  # any: see run()
             answer = {
                 "reason": in_words(problem),
-                "fix": getattr(problem, "fix", ""),
+                "fix": list(getattr(problem, "fix", ())),
                 "kind": getattr(problem, "kind", CODE),
             }
         os.write(told, json.dumps(answer).encode("ascii")[:MOST_SAID])
@@ -234,24 +233,21 @@ class Build(Steps):
         status = os.waitpid(pid, 0)[1]
         try:
             answer = json.loads(text.decode("utf-8", "replace"))
-            name, reason, fix, kind = (
-                str(answer.get(key, "")) for key in ("wheel", "reason", "fix", "kind")
-            )
-        except (ValueError, AttributeError):
+            name, reason, kind = (str(answer.get(key, "")) for key in ("wheel", "reason", "kind"))
+            fix = [str(word)[:2000] for word in answer.get("fix", ())][:5]
+        except (ValueError, AttributeError, TypeError):
             name, reason = "", "The build was killed, by a restart or for lack of memory."
             fix, kind = "Run again; the compiler cache keeps finished work.", MACHINE
             if self.params["container"] and os.WEXITSTATUS(status) in container.NOT_STARTED:
                 reason = "The container did not start: {}".format(
                     " ".join(errors_in(self.log)[-1:])
                 )
-                fix = "Try the image there, and see whether it has {}; then plan again.".format(
-                    self.params["python"]
-                )
+                fix = ["try-image"]
                 kind = INPUT
         if WHEEL.fullmatch(name):
             return name
         kind = kind if kind in KINDS else CODE
-        raise BuildFailed(reason[:2000] or "The build named no wheel.", fix[:2000], kind)
+        raise BuildFailed(reason[:2000] or "The build named no wheel.", fix, kind)
 
     def take(self, name):
         """Copy the wheel out of the working folder, without following a link; return its path."""

@@ -15,13 +15,15 @@ KINDS = CODE, MACHINE, INPUT = "code", "machine", "input"
 
 
 class BuildFailed(Exception):
-    """A build problem: a sentence with the reason, one with the fix, and the kind of cause.
+    """A build problem: a sentence with the reason, advice, and the kind of cause.
+
+    `fix` is advice: an id of plugin_utils/advice.py, and the values of its sentence.
 
     `kind` is MACHINE if another node may build this wheel, INPUT if a file or image is wrong, else
     CODE.
     """
 
-    def __init__(self, message, fix="", kind=CODE):
+    def __init__(self, message, fix=(), kind=CODE):
         super().__init__(message)
         self.fix = fix
         self.kind = kind
@@ -45,7 +47,7 @@ def lay_files(files, build):
         if not path.startswith(folder + os.sep):
             raise BuildFailed(
                 f"The file {name} would be outside its folder.",
-                "Give it a plain name in the recipe.",
+                ["plain-file-name"],
             )
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
@@ -57,7 +59,7 @@ def apply_patches(patches, source, search):
     if patches and shutil.which("patch", path=search) is None:
         raise BuildFailed(
             "The recipe patches the source, but this node has no patch command.",
-            "Install the package patch on this node.",
+            ["install-patch"],
         )
     for patch in patches:
         done = subprocess.run(
@@ -74,7 +76,7 @@ def apply_patches(patches, source, search):
             said = " ".join(done.stdout.decode("utf-8", "replace").split())
             raise BuildFailed(
                 "The patch {} does not apply to the source: {}".format(patch["name"], said[-600:]),
-                "Correct it for this version, or limit its versions in the recipe.",
+                ["correct-patch"],
             )
 
 
@@ -92,8 +94,7 @@ def find_toolkit(version, search):
         "The wheel has to be built with CUDA {}, but {}.".format(
             version, f"only {others} was found" if found else "no CUDA toolkit was found"
         ),
-        f"Install the CUDA toolkit {version} in /usr/local/cuda-{version} on this node, "
-        "or let another node build.",
+        ["install-cuda", version],
     )
 
 
@@ -110,7 +111,7 @@ def lay_toolkit(version, folder):
             "The wheels of the CUDA toolkit {} hold {}.".format(
                 version, f"nvcc {release}" if release else "no nvcc that runs here"
             ),
-            f"Plan again; or install the CUDA toolkit {version} in /usr/local/cuda-{version}.",
+            ["plan-or-install-cuda", version],
         )
     for library in sorted(glob.glob(os.path.join(home, "lib", "lib*.so.*"))):
         plain = library.partition(".so.")[0] + ".so"
@@ -129,7 +130,7 @@ def write_driver_stub(home):
     """
     header = os.path.join(home, "include", "cuda.h")
     if not os.path.isfile(header):
-        raise BuildFailed("The wheels of the CUDA toolkit lack cuda.h.", "Plan again.")
+        raise BuildFailed("The wheels of the CUDA toolkit lack cuda.h.", ["plan"])
     with open(header, encoding="utf-8", errors="replace") as file:
         names = sorted(set(re.findall(r"\bcu[A-Z]\w*", file.read())))
     folder = os.path.join(home, "lib", "stubs")

@@ -1,6 +1,8 @@
 """A whole apply, on nodes that do as the test says."""
 
 import re
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from fleetbuild.models import (
     Plan,
     PlannedNode,
     PlannedTarget,
+    PlannedWheel,
     Requires,
     Result,
 )
@@ -210,6 +213,29 @@ def test_a_wheel_with_code_beyond_its_target_is_refused(fleet: FakeFleet, tmp_pa
     assert result.exit_code == 7
     assert result.wheels[0].state == "refused"
     assert "vfmadd213ps" in str(result.nodes[0].reason)
+
+
+def test_a_wheel_that_takes_minutes_to_read_holds_up_no_other(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    told: list[Event] = []
+
+    def audit(_path: Path, _plan: Plan, wheel: PlannedWheel) -> list[str]:
+        ends = time.monotonic() + 10
+        while wheel.wheel_version.endswith("avx") and time.monotonic() < ends:
+            if any((event.stage, event.state) == ("audit", "ok") for event in told):
+                return ["six/large.so takes more than 120 s to read"]
+            time.sleep(0.01)
+        return []
+
+    run = fleet.run(PLAN, tmp_path / "state", told)
+    result = carry_out(replace(run, tools=replace(run.tools, audit=audit)))
+    assert {each.wheel_version: each.state for each in result.wheels} == {
+        "0.8.0+cpu.avx": "refused",
+        "0.8.0+cpu.avx2": "built",
+    }
+    assert "six/large.so takes more" in str(result.wheels[0].reason)
+    assert states(result)["avx2-1"] == "installed"
 
 
 def test_a_canary_that_fails_holds_the_rest_of_its_group_back(

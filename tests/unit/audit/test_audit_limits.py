@@ -70,6 +70,26 @@ def test_the_process_has_limits_on_memory_and_time():
     assert (done.returncode, done.stdout) == (0, "said\n")
 
 
+def test_a_wheel_of_megabytes_with_work_for_hours_is_refused_with_the_names_of_its_files(tmp_path):
+    """The wheel of 110 MB, scaled down: 6 MB of code in files of 2 MB, with a second for a file."""
+    files = {f"demo/{name}.so": make_elf(CODE * 4) for name in "abc"}
+    wheel = demo_wheel(tmp_path, files=files | {"demo/good.so": make_elf(b"\xc3")})
+    assert wheel.stat().st_size < 200_000
+    code = (
+        "import resource\nfrom pathlib import Path\n"
+        "from fleetbuild.audit.wheel import audit_here\n"
+        f"found = audit_here(Path({str(wheel)!r}), (), ())\n"
+        "print(*found.problems, *(elf.path for elf in found.elfs), sep='\\n')\n"
+        "print(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) < 30)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1 << 20)\n"
+    )
+    done = limited(code, FILE_SECONDS=1, SECONDS=20)
+    assert done.returncode == 0, done.stderr
+    *said, good, soon, small = done.stdout.splitlines()
+    assert (good, soon, small) == ("demo/good.so", "True", "True")
+    assert [line.split()[0] for line in said] == [f"demo/{name}.so" for name in "abc"]
+
+
 def test_overlapping_segments_and_many_symbols_are_bounded():
     import struct  # noqa: PLC0415
     import time  # noqa: PLC0415

@@ -205,4 +205,4 @@ def test_a_full_disk_is_reported_as_such(node: Node, tmp_path: Path) -> None:
     assert caught.value.errno == errno.ENOSPC
     assert not os.path.exists(node.root["third"])
     assert "is full" in node.release.failure(node.root, caught.value)
-    assert "Free space" in node.release.way_out(node.root, caught.value)
+    assert node.release.way_out(node.root, caught.value) == ["free-space", node.root.path]

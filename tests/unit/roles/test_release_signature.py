@@ -46,7 +46,9 @@ class Node:
         self.signers.write_text("".join(lines))
         self.signers.chmod(0o644)
 
-    def params(self, name: str, by: str = "ann", **other: Any) -> dict[str, Any]:
+    def params(
+        self, name: str, by: str = "ann", fleet: str | None = None, **other: Any
+    ) -> dict[str, Any]:
         """Return the parameters of the module for a release of one wheel, signed."""
         self.time += 10
         wheel = f"wheel of {name}".encode()
@@ -59,7 +61,7 @@ class Node:
             "root": self.root.path, "manifest": manifest, "plan": "0f", "wheels": {"w.whl": sha256},
             **other,
         }  # fmt: skip
-        sign = releases.ReleaseSigner(Signer(self.key(by)), lambda: self.time)
+        sign = releases.ReleaseSigner(Signer(self.key(by)), lambda: self.time, fleet)
         statement, signature = sign(about)
         return {
             **ALONE,
@@ -121,7 +123,7 @@ def test_a_node_without_the_file_checks_and_keeps_nothing(node: Node) -> None:
 def test_an_unsigned_release_is_refused_before_anything_is_copied(node: Node) -> None:
     node.install(node.params("a"))
     problem = node.refused({**node.params("b"), "statement": {}, "signature": ""}, "is not signed")
-    assert "signing.key" in problem.fix
+    assert problem.fix == ["name-signing-key"]
     assert not os.path.exists(node.root["b"])
 
 
@@ -169,7 +171,7 @@ def test_an_older_signature_is_refused(node: Node) -> None:
     node.install(old)
     node.install(node.params("b"))
     problem = node.refused(old, r"too old: its counter is 1010, and this node has seen 1020")
-    assert "fleetbuild rollback" in problem.fix
+    assert problem.fix == ["sign-again-or-roll-back"]
     assert node.root.serving() == "b"
     node.install(node.params("a"))  # signed again
     assert node.root.serving() == "a"
@@ -258,7 +260,24 @@ def test_a_node_without_ssh_keygen_says_so(node: Node, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(signature_of.subprocess, "run", missing)
     problem = node.refused(params, "and ssh-keygen does not run there: No such file")
-    assert "openssh" in problem.fix
+    assert problem.fix == ["install-ssh-keygen"]
+
+
+def test_a_release_of_staging_cannot_be_used_in_production(node: Node) -> None:
+    node.allow("ann", options='namespaces="release.production@fleetbuild.dev"')
+    staging = node.params("a", fleet="staging")
+    node.refused(staging, "ssh-keygen says")
+    node.refused(node.params("a"), "ssh-keygen says")
+    renamed = {**staging, "statement": {**staging["statement"], "fleet": "production"}}
+    node.refused(renamed, "ssh-keygen says")
+    for odd in ("x@fleetbuild.dev -n release", "..", "", None, {"a": 1}):
+        forged = {**staging, "statement": {**staging["statement"], "fleet": odd}}
+        node.refused(forged, "ssh-keygen says")
+    node.install(node.params("a", fleet="production"))
+    assert node.root.serving() == "a"
+    node.allow("ann")  # a file that names no namespace allows every fleet
+    node.install(node.params("b", fleet="staging"))
+    assert node.root.serving() == "b"
 
 
 def test_both_sides_sign_the_same_text() -> None:

@@ -62,7 +62,7 @@ def release(tmp_path: Path) -> Path:
 
 def test_a_successful_check_returns_its_output(checks: ModuleType, release: Path) -> None:
     result = checks.try_release(str(release), about("print(6 * 7)", imports=["json"]), "n1")
-    assert result == {"ok": True, "reason": "", "fix": "", "output": "42", "at": 1}
+    assert result == {"ok": True, "reason": "", "fix": [], "output": "42", "at": 1}
 
 
 def test_a_crash_names_the_check_that_crashed(checks: ModuleType, release: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_patch_that_does_not_apply_is_named(wheel_inputs: ModuleType, tmp_path
     with pytest.raises(wheel_inputs.BuildFailed, match=r"twice\.patch does not apply") as caught:
         wheel_inputs.apply_patches(patches, str(tmp_path), SEARCH)
     assert "src/a.c" in str(caught.value)
-    assert "versions" in caught.value.fix
+    assert caught.value.fix == ["correct-patch"]
 
 
 def test_a_missing_patch_command_is_an_error(wheel_inputs: ModuleType, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_toolkit_is_found_by_its_nvcc(
     monkeypatch.setattr(wheel_inputs, "toolkit_homes", lambda *_: [])
     with pytest.raises(wheel_inputs.BuildFailed, match="no CUDA toolkit was found") as caught:
         wheel_inputs.find_toolkit("11.8", "")
-    assert "/usr/local/cuda-11.8" in caught.value.fix
+    assert caught.value.fix == ["install-cuda", "11.8"]
 
 
 def test_unpacked_wheels_become_a_toolkit(wheel_inputs: ModuleType, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_unpacked_wheels_become_a_toolkit(wheel_inputs: ModuleType, tmp_path: Pa
     assert (home / "lib64" / "libcudart.so").read_text() == "library"
     with pytest.raises(wheel_inputs.BuildFailed, match=r"toolkit 13\.1 hold nvcc 13\.0") as caught:
         wheel_inputs.lay_toolkit("13.1", str(tmp_path))
-    assert "/usr/local/cuda-13.1" in caught.value.fix
+    assert caught.value.fix == ["plan-or-install-cuda", "13.1"]
     with pytest.raises(wheel_inputs.BuildFailed, match="no nvcc that runs here"):
         wheel_inputs.lay_toolkit("12.9", str(tmp_path / "absent"))
 

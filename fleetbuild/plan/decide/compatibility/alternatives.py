@@ -29,7 +29,7 @@ from fleetbuild.plan.decide.compatibility.constraints import (
     unknown_sms,
     wrong_python,
 )
-from fleetbuild.text import version_key
+from fleetbuild.text import named_path, version_key
 
 _EVIDENCE_TEXT: dict[Evidence, str] = {
     "released": "is the newest that PyTorch releases",
@@ -88,7 +88,8 @@ def _python_fix(combination: Combination, pythons: Sequence[Python]) -> Iterator
         return
     there = next((each for each in pythons if combination.torch.python.fits(each.tag)), None)
     if there:
-        yield f"set fleetbuild_python to {there.path} ({there.version}), which is installed"
+        where = named_path(there.path)
+        yield f"set fleetbuild_python to {where} ({there.version}), which is installed"
     else:
         yield f"install Python {combination.torch.python} and name it in fleetbuild_python"
 
