@@ -1,6 +1,6 @@
-"""What is known about a file, by its hash: its needs, and how it ran under QEMU.
+"""Results about files, by hash: what the code needs, and how it ran under QEMU.
 
-In: what was read and what ran. Out: a verdict from both, the same for the next check, and one file
+In: needs and runs. Out: a verdict from both, the same for the next check, and one file
 that others can import. The runs of docs/baselines.md come with fleetbuild, as such a file.
 """
 
@@ -68,7 +68,7 @@ class FileResults(Frozen):
 
 
 def implied_features(arch: str, features: Collection[str]) -> frozenset[str]:
-    """Return these features of a CPU and those that they imply."""
+    """Return these features of a CPU with the features that they imply."""
     return _IMPLIED[arch](frozenset(features)) if arch in _IMPLIED else frozenset(features)
 
 
@@ -81,7 +81,7 @@ def verdict_from(
     sms: Collection[str] = (),
     python: str,
 ) -> Verdict:
-    """Return the verdict from what was read and, if a run on such a CPU is known, from the run."""
+    """Return the verdict from reading and, if a run on such a CPU is known, from the run."""
     run = results.on_cpu(features, python)
     if results.needs is None:
         return run if run and run.dies else undecided("it was not read")

@@ -1,4 +1,4 @@
-"""Every field of a Kubernetes Node and of what is known about it, lied about."""
+"""Every field of a Kubernetes Node and of its labels, lied about."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def check(
 ) -> None:
     """Show what of a stack runs on each kind of machine, what dies, and what to take instead.
 
-    Kinds are those that --for names, also nodes of INVENTORY; else INVENTORY's groups, else this
+    Kinds are named by --for, also nodes of INVENTORY; else INVENTORY's groups, else this
     machine.
     """
     with output.session() as run:

@@ -109,7 +109,7 @@ def installed(wheels: Sequence[Path]) -> Iterator[Path]:
 def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Verdict:
     """Return how this wheel ran on the CPU of a kind, with the wheels in `environment`.
 
-    "runs" means only that the imports and the small use ran: `verdict_from` adds what was read.
+    "runs" means only that the imports and the small use ran: `verdict_from` adds the reading.
     """
     script = _SCRIPT.format(modules=_modules(wheel), use=use_of(package))
     work = {

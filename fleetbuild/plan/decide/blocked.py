@@ -1,6 +1,6 @@
 """Nodes that a plan leaves out so that the rest of their group is served.
 
-In: groups, and what is known of sources and dependencies. Out: the problem of each such node. The
+In: groups, sources and locked dependencies. Out: the problem of each such node. The
 caller blocks them and groups again, before wheels are drafted.
 """
 

@@ -23,7 +23,7 @@ from fleetbuild.text import version_key
 def nodes_with_known_deaths(
     groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution], results: Results
 ) -> dict[str, Problem]:
-    """Return the nodes on which a dependency dies, each with what is known to run instead."""
+    """Return the nodes on which a dependency dies, each with versions that ran there."""
     results_of = cache(results.of)  # each file once, whatever the number of nodes
 
     @cache
@@ -67,7 +67,7 @@ def _problem(file: LockedFile, found: Verdict, kind: _Kind) -> Problem:
 
 
 def _running(name: str, kind: _Kind) -> Iterator[str]:
-    """Yield the versions that ran on such a CPU, of those that come with fleetbuild."""
+    """Yield the versions that ran on such a CPU, by the runs that come with fleetbuild."""
     _, features, _, python = kind
     for results in shipped_runs().values():
         try:
