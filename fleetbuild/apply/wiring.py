@@ -156,7 +156,7 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         run_playbook=access.playbooks.run,
         wheels=store,
         audit=partial(audit_findings, revoked=store.revocations),
-        revoked=lambda plan: store.revocations.in_plan(plan),  # noqa: PLW0108 (reads the list anew)
+        revoked=lambda plan: store.revocations.in_plan(plan),  # noqa: PLW0108 (read when asked)
         import_names_of=import_names,
         render_manifests=partial(_manifests, store),
         hook=access.run_hook,
