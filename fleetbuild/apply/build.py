@@ -260,7 +260,7 @@ class _Builds:
         self._running -= 1
 
     def _release(self, batch: _Batch, node: str) -> None:
-        """Let a node that has ended its builds in this batch take builds of other nodes."""
+        """Let a node that has ended its builds in this batch build for another one."""
         if self._builders.get(node) is batch:
             del self._builders[node]
 

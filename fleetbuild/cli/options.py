@@ -201,7 +201,7 @@ class OutputOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class PackageOptions(OptionGroup):
-    """The contents of a plan: packages, files that list them, and kinds of machines in place of nodes."""
+    """Packages to plan for, files that list them, and kinds of machines in place of nodes."""
 
     package: Packages = None
     requirement: Requirements = None

@@ -72,8 +72,8 @@ def check(
 ) -> None:
     """Show what of a stack runs on each kind of machine, what dies, and what to take instead.
 
-    Kinds are named by --for, also nodes of INVENTORY; else INVENTORY's groups, else this
-    machine.
+    It judges for the kinds that --for names, also nodes of INVENTORY; else for INVENTORY's groups,
+    else for this machine.
     """
     with output.session() as run:
         import fleetbuild

@@ -42,7 +42,7 @@ def label_value(text: str) -> str:
 
 
 def object_head(version: str, kind: str, **names: str) -> dict[str, object]:
-    """Return the head of an object that fleetbuild writes: kind, name, and the label of its manager."""
+    """Return the head of an object that fleetbuild writes: kind, name and managed-by label."""
     labels = {"app.kubernetes.io/managed-by": "fleetbuild"}
     return {"apiVersion": version, "kind": kind, "metadata": {**names, "labels": labels}}
 
