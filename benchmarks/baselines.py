@@ -17,7 +17,15 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
-from fleetbuild.audit.evidence import FileResults, Results, Run, SharedResults, combine, uses_of
+from fleetbuild.audit.evidence import (
+    FileResults,
+    Results,
+    Run,
+    SharedResults,
+    combine,
+    use_of,
+    uses_of,
+)
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict, judge
@@ -103,7 +111,7 @@ class Survey:
         """Return what a file needs."""
         return self.results.of(entry.sha256, entry.file).needs or WheelNeeds(file=entry.file)
 
-    def run(self, entry: Entry, kind: Kind) -> Verdict | None:
+    def run(self, entry: Entry, kind: Kind) -> Run | None:
         """Return how a file ran on the CPU of a kind."""
         return self.results.of(entry.sha256, entry.file).on_cpu(kind.features, kind.python)
 
@@ -129,6 +137,7 @@ class Survey:
                         qemu=qemu_version(),
                         python=kind.python,
                         uses=uses_of(results.needs),
+                        exercised=bool(use_of(file.name)),
                         verdict=verdict,
                     )
                     results = results.with_run(run)
@@ -191,8 +200,8 @@ def page(survey: Survey, entries: Sequence[Entry]) -> str:
             if run is None:
                 cells.append("-")
                 continue
-            counts[compare(predicted, run)] += 1
-            final = combine(run, predicted, kind.features, entry.name)
+            counts[compare(predicted, run.verdict)] += 1
+            final = combine(run, predicted, kind.features)
             cells.append(f"{VERDICT_WORDS[predicted.verdict]} / {VERDICT_WORDS[final.verdict]}")
         rows.append([f"{entry.name} {entry.version}", loads(survey, entry), *map(short, cells)])
     arm_rows = [

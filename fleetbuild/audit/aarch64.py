@@ -18,6 +18,7 @@ from fleetbuild.audit.models import FeatureUse
 from fleetbuild.audit.pieces import Found, Kind, Piece, chunks
 
 _RETURN = 0xD65F03C0
+_RDVL, _RDVL_MASK = 0x04BF5000, 0xFFFFF800
 _BRANCH_IF_ZERO = 0x34000000  # cbz of a 32-bit register
 _BRANCH_MASK = 0xFF000000
 _CALL, _CALL_MASK = 0x14000000, 0x7C000000  # b, bl
@@ -42,6 +43,8 @@ def used_features(data: bytes, pieces: Iterable[Piece]) -> Iterator[Found]:
                     if (feature, piece.kind) in found:
                         continue
                     if feature == "atomics" and _guarded(words, at):
+                        continue
+                    if feature == "sve" and _asks_for_length(words, at):
                         continue
                     found.add((feature, piece.kind))
                     place = chunk.start + -chunk.start % 4 + 4 * at + piece.shift
@@ -109,6 +112,14 @@ def implied(features: frozenset[str]) -> frozenset[str]:
     """Return the features that these features imply."""
     more = (other for feature in features for other in _table()["implied"].get(feature, ()))
     return features.union(more)
+
+
+def _asks_for_length(words: array[int], at: int) -> bool:
+    """Return whether a function only returns the length of SVE's vectors.
+
+    OpenSSL and BoringSSL call it when they are loaded, after they have asked the kernel for SVE.
+    """
+    return words[at] & _RDVL_MASK == _RDVL and words[at + 1 : at + 2] == array("I", [_RETURN])
 
 
 def _guarded(words: array[int], at: int) -> bool:

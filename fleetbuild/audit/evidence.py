@@ -27,7 +27,7 @@ from fleetbuild.models._base import Frozen
 
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _FORMAT = "2.0"
-READER = 3  # raised when read_needs finds more, so that files are read again
+READER = 4  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -39,6 +39,7 @@ class Run(Frozen):
     qemu: str  # its version
     python: str  # cp311
     uses: tuple[str, ...]  # the features that the file's code uses anywhere
+    exercised: bool = False  # whether the package was used after its imports
     verdict: Verdict
 
 
@@ -55,15 +56,12 @@ class FileResults(Frozen):
         """Return the results with one more run."""
         return self.model_copy(update={"runs": (*self.runs, run)})
 
-    def on_cpu(self, features: Set[str], python: str) -> Verdict | None:
-        """Return how it ran on a CPU that has and lacks the same of what its code uses.
-
-        None: that is not known.
-        """
+    def on_cpu(self, features: Set[str], python: str) -> Run | None:
+        """Return a run on a CPU that has and lacks the same features of those in the code."""
         for run in self.runs:
             differing = emulated_features(run.cpu) ^ features
             if run.python == python and not differing.intersection(run.uses):
-                return run.verdict
+                return run
         return None
 
 
@@ -84,22 +82,23 @@ def verdict_from(
     """Return the verdict from reading and, if a run on such a CPU is known, from the run."""
     run = results.on_cpu(features, python)
     if results.needs is None:
-        return run if run and run.dies else undecided("it was not read")
+        return run.verdict if run and run.verdict.dies else undecided("it was not read")
     static = judge(results.needs, package=package, arch=arch, features=features, sms=sms)
     if run is None or not results.needs.files or static.verdict == "no-kernel":
         return static
-    return combine(run, static, features, package)
+    return combine(run, static, features)
 
 
-def combine(run: Verdict, static: Verdict, features: Set[str], package: str) -> Verdict:
+def combine(run: Run, static: Verdict, features: Set[str]) -> Verdict:
     """Return what follows from a run and from reading. Code that did not run stays undecided."""
-    if run.verdict != "runs":
-        return static if static.dies and not run.dies else run
+    ran = run.verdict
+    if ran.verdict != "runs":
+        return static if static.dies and not ran.dies else ran
     if static.dies:  # in code that was not reached, or in a file that nothing loaded
         return undecided(f"its imports and a small use run; but {static.where}")
     if static.verdict == "undecided" and not static.checks:
         return static
-    if static.checks and not use_of(package):
+    if static.checks and not run.exercised:
         return undecided(f"its imports run, and no use of it is known; {static.where}")
     note = f"{static.where}; " if static.where else ""
     if hidden := sorted(features & NOT_EMULATED):
@@ -108,7 +107,7 @@ def combine(run: Verdict, static: Verdict, features: Set[str], package: str) -> 
     if static.checks:  # the dispatchers that reading could not follow chose well
         note = f"its imports and a small use run; not reached: {static.where}"
     chosen = static.features if static.checks else static.guarded
-    return run.model_copy(update={"where": note or None, "guarded": chosen})
+    return ran.model_copy(update={"where": note or None, "guarded": chosen})
 
 
 def uses_of(needs: WheelNeeds) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ symbol at fault. Pure: nothing is run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from functools import cache
 from importlib.resources import files
@@ -34,6 +35,7 @@ VERDICT_WORDS: dict[VerdictName, str] = {
 _WORST = ("dies-at-import", "refuses", "dies-in-use", "no-kernel", "undecided", "runs")
 DEATHS = frozenset(_WORST[:4])
 _SHOWN = 3
+_LEVEL = re.compile(r"[_-](avx[a-z0-9_]*|sse[a-z0-9_]*|fma|neon|sve2?|v[234])(?=\.)", re.IGNORECASE)
 _FEATURES = 2  # named with their symbol, of one file
 
 
@@ -64,8 +66,14 @@ def judge(
 ) -> Verdict:
     """Return the verdict for a machine with these CPU features and GPUs."""
     own = [elf for elf in needs.files if elf.arch == arch]
+    chosen = _chosen_by_level({elf.path for elf in own})
     verdicts = [
-        *(finding for elf in own for finding in _cpu(elf, package, frozenset(features))),
+        *(
+            finding
+            for elf in own
+            if elf.path not in chosen
+            for finding in _cpu(elf, package, frozenset(features))
+        ),
         *(finding for elf in own for sm in sorted(sms, key=sm_order) for finding in _gpu(elf, sm)),
         *(Verdict(verdict="undecided", where=problem) for problem in needs.problems),
         *(
@@ -74,7 +82,11 @@ def judge(
             for what in elf.unread
         ),
     ]
-    guarded = {feature for elf in own for feature in elf.guarded}
+    guarded = {
+        feature
+        for elf in own
+        for feature in (*elf.guarded, *((*elf.load, *elf.default) if elf.path in chosen else ()))
+    }
     lacking = tuple(sorted(guarded - frozenset(features)))
     if not verdicts:
         return Verdict(verdict="runs", guarded=lacking)
@@ -94,6 +106,16 @@ def refusal_of(package: str) -> str | None:
     """Return what this package says on a CPU below its baseline; None if it does not check."""
     packages: dict[str, str] = _table()["packages"]
     return packages.get(canonicalize_name(package))
+
+
+def _chosen_by_level(paths: Collection[str]) -> frozenset[str]:
+    """Return the files that stand beside one of the same name without a level of the CPU.
+
+    Packages such as faiss and rapidfuzz load `_fuzz_avx2.so` in place of `_fuzz.so` if the CPU has
+    the level.
+    """
+    plain = {path: _LEVEL.sub("", path) for path in paths}
+    return frozenset(path for path in paths if plain[path] != path and plain[path] in paths)
 
 
 def _cpu(elf: ElfAudit, package: str, features: frozenset[str]) -> Iterator[Verdict]:

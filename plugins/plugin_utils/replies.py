@@ -128,7 +128,7 @@ def record(**fields):
 
 
 def advice(value):
-    """The id of a sentence of advice.py and its values; an older module may answer with a sentence, which has no id."""
+    """The id of a sentence of advice.py and its values; a sentence of an older module is dropped."""
     if isinstance(value, str):
         return []
     return each(

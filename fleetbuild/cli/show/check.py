@@ -55,7 +55,9 @@ def check_ending(report: CheckReport) -> list[str]:
     numbers = [f"{number} {VERDICT_WORDS[verdict]}" for verdict, number in counts.items() if number]
     lines.append(f"Files and kinds: {', '.join(numbers) or 'none'}.")
     if any(row.run_decides for row in report.rows):
-        lines.append("Add --emulate to run the undecided packages on the CPU of each kind, by QEMU.")
+        lines.append(
+            "Add --emulate to run the undecided packages on the CPU of each kind, by QEMU."
+        )
     return lines
 
 

@@ -16,7 +16,15 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.evidence import FileResults, Results, Run, undecided, uses_of, verdict_from
+from fleetbuild.audit.evidence import (
+    FileResults,
+    Results,
+    Run,
+    undecided,
+    use_of,
+    uses_of,
+    verdict_from,
+)
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.verdict import Verdict, judge
@@ -262,8 +270,8 @@ class _Checker:
             run = run_emulated(kind, file.name, self._store.fetch(file), environment)
         except (SandboxError, FleetbuildError) as problem:
             failed = undecided(f"it could not be run: {problem}")
-            return known.with_run(_run_on(kind, failed, known.needs))
-        known = known.with_run(_run_on(kind, run, known.needs))
+            return known.with_run(_run_on(kind, failed, known.needs, file.name))
+        known = known.with_run(_run_on(kind, run, known.needs, file.name))
         self._known[file.sha256] = known
         self._results.keep(known)
         return known
@@ -276,12 +284,13 @@ class _Checker:
         return self._installed[key]
 
 
-def _run_on(kind: Kind, verdict: Verdict, needs: WheelNeeds | None) -> Run:
+def _run_on(kind: Kind, verdict: Verdict, needs: WheelNeeds | None, package: str) -> Run:
     return Run(
         cpu=qemu_cpu_of(kind),
         qemu=qemu_version(),
         python=kind.python,
         uses=uses_of(needs) if needs else (),
+        exercised=bool(use_of(package)),
         verdict=verdict,
     )
 

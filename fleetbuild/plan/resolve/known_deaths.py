@@ -75,5 +75,5 @@ def _running(name: str, kind: _Kind) -> Iterator[str]:
         except InvalidWheelFilename:
             continue
         run = results.on_cpu(features, python) if package == name else None
-        if run and run.verdict == "runs":
+        if run and run.verdict.verdict == "runs":
             yield str(version)

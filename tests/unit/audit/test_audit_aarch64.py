@@ -58,6 +58,12 @@ def used(*words):
     return uses(data)
 
 
+def test_a_function_that_only_asks_for_the_vector_length_is_not_a_use_of_sve():
+    rdvl, ret = 0x04BF5020, 0xD65F03C0
+    assert list(used(rdvl, ret)) == []
+    assert [use.feature for use in used(rdvl, rdvl)] == ["sve"]
+
+
 def test_the_atomics_helper_of_libgcc_is_not_a_use_of_atomics():
     assert used(CBZ, LDADDAL, RET) == []
     (use,) = used(CBZ, LDADDAL, RET, LDADDAL, RET)

@@ -57,6 +57,20 @@ def test_features_behind_a_check_are_kept_apart():
     assert verdict(use("avx2", "guarded"), use("avx", "guarded")).guarded == ("avx2",)
 
 
+def test_a_file_named_for_a_level_beside_a_plain_one_is_left_to_the_package():
+    files = tuple(
+        ElfAudit(
+            path=path, arch="x86_64", features=(use("avx2", "load"),) if "avx2" in path else ()
+        )
+        for path in ("demo/_c.abi3.so", "demo/_c_avx2.abi3.so")
+    )
+    both = WheelNeeds(file="demo.whl", files=files)
+    found = judge(both, package="demo", arch="x86_64", features=IVY)
+    assert (found.verdict, found.guarded) == ("runs", ("avx2",))
+    alone = WheelNeeds(file="demo.whl", files=files[1:])
+    assert judge(alone, package="demo", arch="x86_64", features=IVY).dies
+
+
 def test_a_package_that_checks_the_cpu_itself_refuses():
     assert verdict(use("avx2"), package="NumPy").verdict == "refuses"
 

@@ -163,7 +163,14 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
     assert (row.verdict, row.evidence, row.run_decides) == ("undecided", "static", True)
     ran = Verdict(verdict="runs", evidence="emulated")
-    known = Run(cpu=qemu_cpu_of(kind), qemu="7.2", python=kind.python, uses=("avx2",), verdict=ran)
+    known = Run(
+        cpu=qemu_cpu_of(kind),
+        qemu="7.2",
+        python=kind.python,
+        uses=("avx2",),
+        exercised=True,
+        verdict=ran,
+    )
     shipped = FileResults(sha256=sha256, file=wheel.name, runs=(known,))
     monkeypatch.setattr(evidence, "shipped_runs", lambda: {sha256: shipped})
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows

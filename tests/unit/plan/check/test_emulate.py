@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from fleetbuild.audit.evidence import combine
+from fleetbuild.audit.evidence import Run, combine
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError
 from fleetbuild.plan.check import emulate
@@ -21,7 +21,11 @@ SIGILL = -signal.SIGILL
 def outcome(emulated, native=FINE, static=RUNS, kind="IvyBridge"):
     (kind,) = named_kinds([kind])
     ran = read_outcome(native, {"errors": "", **emulated}, frozenset({"demo"}))
-    return combine(ran, static, kind.features, "hnswlib")  # a package of which a use is known
+    return combine(run_of(ran, exercised=True), static, kind.features)
+
+
+def run_of(verdict, *, exercised):
+    return Run(cpu="", qemu="7.2", python="cp311", uses=(), exercised=exercised, verdict=verdict)
 
 
 def stack(package):
@@ -98,7 +102,8 @@ def test_a_dispatcher_that_reading_could_not_follow_is_decided_by_a_run():
 def test_a_dispatcher_of_a_package_without_a_known_use_stays_undecided():
     static = Verdict(verdict="undecided", where="c.so uses avx2", features=("avx2",), checks=True)
     (kind,) = named_kinds(["IvyBridge"])
-    found = combine(Verdict(verdict="runs", evidence="emulated"), static, kind.features, "demo")
+    ran = Verdict(verdict="runs", evidence="emulated")
+    found = combine(run_of(ran, exercised=False), static, kind.features)
     assert found.verdict == "undecided"
     assert "no use of it is known" in found.where
 

@@ -470,6 +470,7 @@ def keep_run(wheel, cpu, verdict, where=None):
         qemu="7.2",
         python="cp311",
         uses=("avx2",),
+        exercised=True,
         verdict=Verdict(verdict=verdict, where=where, evidence="emulated"),
     )
     sha256 = sha256_of(wheel)
