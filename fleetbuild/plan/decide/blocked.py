@@ -1,7 +1,7 @@
 """Nodes that a plan leaves out so that the rest of their group is served.
 
-In: groups, sources and locked dependencies. Out: the problem of each such node. The
-caller blocks them and groups again, before wheels are drafted.
+In: groups, sources and locked dependencies. Out: the problem of each such node. The caller
+blocks them and groups again, before wheels are drafted.
 """
 
 from __future__ import annotations

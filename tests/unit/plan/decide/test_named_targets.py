@@ -10,9 +10,10 @@ from rich.console import Console
 from fleetbuild.cli.show.plan import next_line, plan_body, plan_ending
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Libc, TargetLibc
-from fleetbuild.plan.decide import explain_group, explain_node, name_targets
+from fleetbuild.plan.decide import name_targets
 from fleetbuild.plan.decide.named_targets import parse_target
 from fleetbuild.plan.document import changes_since_plan
+from fleetbuild.plan.explain import explain_group, explain_node
 from fleetbuild.plan.plan_fleet import plan_fleet
 from tests.factories.files import make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, node, python
