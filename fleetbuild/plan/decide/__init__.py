@@ -16,7 +16,6 @@ from fleetbuild.plan.decide.packages import (
 from fleetbuild.plan.decide.requests import build_request, dependency_request, toolkit_request
 from fleetbuild.plan.decide.resolution import LockRequest, Locks, Resolution, Source
 from fleetbuild.plan.decide.wheels.draft import PlanDraft, draft_plan
-from fleetbuild.plan.decide.wheels.plan_wheel import StoreView
 
 __all__ = [
     "GroupedFleet",
@@ -27,7 +26,6 @@ __all__ = [
     "PlanDraft",
     "Resolution",
     "Source",
-    "StoreView",
     "build_request",
     "choose_packages",
     "dependency_request",
