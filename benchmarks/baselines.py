@@ -41,8 +41,8 @@ from fleetbuild.plan.check.emulate import (
     require_emulation,
     run_emulated,
 )
-from fleetbuild.plan.check.kinds import Kind, named_kinds, python_here
-from fleetbuild.plan.resolve.sandbox import SandboxError
+from fleetbuild.plan.check.kinds import Kind, named_kinds
+from fleetbuild.plan.resolve.sandbox import PYTHON_TAG, SandboxError
 from fleetbuild.plan.resolve.uv import resolve
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import index_settings
@@ -218,7 +218,7 @@ def page(survey: Survey, entries: Sequence[Entry]) -> str:
         text.replace("@FILES@", str(len(x86)))
         .replace("@CELLS@", str(sum(counts.values())))
         .replace("@QEMU@", qemu_version())
-        .replace("@PYTHON@", python_here())
+        .replace("@PYTHON@", PYTHON_TAG)
         .replace("@COUNTS@", table(["outcome", "cells"], outcomes))
         .replace("@X86@", table(["wheel", "to load", *(k.name for k in survey.kinds)], rows))
         .replace("@ARM@", table(["wheel", "to load", *(k.name for k in survey.arm)], arm_rows))

@@ -57,6 +57,10 @@ class Target(Frozen):
         musl = ("musl",) if self.libc.family == "musl" else ()
         return "-".join((sms, self.isa, self.python, *musl))
 
+    def with_floor(self, floor: str) -> Target:
+        """Return the same target for machines with this C library or a newer one."""
+        return self.model_copy(update={"libc": self.libc.model_copy(update={"floor": floor})})
+
 
 class WindowsTarget(Frozen):
     """The CPU, GPUs and Python ABI that a wheel for Windows is built for."""

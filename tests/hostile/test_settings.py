@@ -219,7 +219,7 @@ def of_uv(place: Path) -> object:
 def of_build_requirements(place: Path) -> object:
     target = place / "target"
     target.mkdir(exist_ok=True)
-    backend._install([place / "files" / "dep-1.1-py3-none-any.whl"], target)
+    assert backend.install_wheels([place / "files" / "dep-1.1-py3-none-any.whl"], target) == ""
     return sorted(path.name for path in target.iterdir())
 
 

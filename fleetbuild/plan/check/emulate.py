@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +25,15 @@ from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError
 from fleetbuild.hardware.cpu_models import qemu_cpu
-from fleetbuild.plan.check.kinds import Kind, python_here
-from fleetbuild.plan.resolve.sandbox import PYTHON, SandboxError, run_confined, why_unavailable
-from fleetbuild.plan.resolve.uv import uv_binary
+from fleetbuild.plan.check.kinds import Kind
+from fleetbuild.plan.resolve.sandbox import (
+    PYTHON,
+    PYTHON_TAG,
+    SandboxError,
+    run_confined,
+    why_unavailable,
+)
+from fleetbuild.plan.resolve.uv import install_wheels
 from fleetbuild.text import clean
 
 _STEPS = Path(__file__).with_name("emulated_steps.py")
@@ -57,8 +62,8 @@ print("done", flush=True)
 
 def why_not_emulated(kind: Kind) -> str | None:
     """Return why no code can be run for this kind of machine here; None if it can."""
-    if kind.python != python_here() or kind.libc.family != "glibc":
-        return f"this Python is {python_here()} and {kind.name} has {kind.python}"
+    if kind.python != PYTHON_TAG or kind.libc.family != "glibc":
+        return f"this Python is {PYTHON_TAG} and {kind.name} has {kind.python}"
     if qemu_cpu(kind.arch, kind.features) is None or kind.arch != _machine():
         return f"QEMU cannot imitate {kind.name} on this machine"
     return None
@@ -95,14 +100,8 @@ def qemu_version() -> str:
 def installed(wheels: Sequence[Path]) -> Iterator[Path]:
     """Yield a folder with these wheels unpacked, as pip would; raises SandboxError if it fails."""
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
-        done = subprocess.run(
-            [uv_binary(), "pip", "install", "--quiet", "--no-deps", "--no-index", "--offline",
-             "--no-config", "--no-python-downloads", "--only-binary", ":all:",
-             "--python", sys.executable, "--target", folder, *map(str, wheels)],
-            capture_output=True, text=True, timeout=900, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise SandboxError(f"the wheels cannot be installed: {clean(done.stderr, limit=300)}")
+        if problem := install_wheels(wheels, Path(folder), within=900):
+            raise SandboxError(f"the wheels cannot be installed: {problem}")
         yield Path(folder)
 
 

@@ -5,10 +5,8 @@ In: names and facts. Out: a `Kind` for each name, with its CPU features, SMs, Py
 
 from __future__ import annotations
 
-import os
 import platform
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping
 
 from fleetbuild.audit.evidence import implied_features
@@ -21,6 +19,7 @@ from fleetbuild.models import Facts, Login, Node, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide import LockRequest
 from fleetbuild.plan.decide.named_targets import parse_target
+from fleetbuild.plan.resolve.sandbox import PYTHON_TAG, glibc_here
 from fleetbuild.text import fold, version_key
 
 _SM = re.compile(r"sm_?(\d{1,2})(\d)", re.ASCII)
@@ -191,23 +190,14 @@ def _imagined(
         arch=arch,
         features=implied_features(arch, features),
         sms=tuple(sorted(sms, key=sm_order)),
-        python=python or python_here(),
+        python=python or PYTHON_TAG,
         python_version=python_of(python) if python else platform.python_version().rstrip("+"),
         libc=libc,
     )
 
 
-def python_here() -> str:
-    """Return the ABI tag of this Python."""
-    return f"cp3{sys.version_info.minor}{'t' if 't' in sys.abiflags else ''}"
-
-
 def _libc_here() -> TargetLibc:
-    try:
-        name = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (AttributeError, ValueError):  # not glibc
-        name = ""
-    return TargetLibc(family="glibc", floor=name.partition(" ")[2] or _NEW_GLIBC)
+    return TargetLibc(family="glibc", floor=glibc_here() or _NEW_GLIBC)
 
 
 def _facts_here() -> Facts:
@@ -224,8 +214,8 @@ def _facts_here() -> Facts:
             f"This machine cannot be judged for: {why}",
             "Name the kind of machine, such as: --for Haswell",
         )
-    if not any(python.tag == python_here() for python in known.pythons):
+    if not any(python.tag == PYTHON_TAG for python in known.pythons):
         return known
-    own = [python for python in known.pythons if python.tag == python_here()]
-    others = [python for python in known.pythons if python.tag != python_here()]
+    own = [python for python in known.pythons if python.tag == PYTHON_TAG]
+    others = [python for python in known.pythons if python.tag != PYTHON_TAG]
     return known.model_copy(update={"pythons": (*own, *others)})

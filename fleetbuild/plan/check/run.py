@@ -7,7 +7,7 @@ code. With `emulate`, the files are run on the CPU of each kind as well.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -38,18 +38,19 @@ from fleetbuild.plan.check.emulate import (
     run_emulated,
     why_not_emulated,
 )
-from fleetbuild.plan.check.instead import find_instead, how_to_build
 from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_machine
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
 from fleetbuild.plan.decide.resolution import Resolution
 from fleetbuild.plan.resolve.requirement_files import parse_lock
 from fleetbuild.plan.resolve.sandbox import SandboxError
-from fleetbuild.plan.resolve.uv import resolve_all
+from fleetbuild.plan.resolve.uv import find_wheels, resolve_all
+from fleetbuild.recipes import GENERIC, find_recipe
 from fleetbuild.state import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import IndexSettings, settings_of
 
+_OLDER = 5  # versions that are read before the search ends
 _ROUNDS = 20  # packages without a wheel that are left out one by one
 
 
@@ -179,7 +180,7 @@ class _Checker:
                 kind=kind.name,
                 verdict="undecided",
                 where="it has no wheel: whoever installs it builds it, for the CPU of that machine",
-                instead=how_to_build(name),
+                instead=_how_to_build(name),
             )
         for file in stack.wheels:
             verdict = self._verdict(file, kind, stack.wheels)
@@ -212,7 +213,7 @@ class _Checker:
                 self._read_all(closure)
             return self._verdict(other, kind, closure or [other]).verdict == "runs"
 
-        return find_instead(file, kind, runs, self._store.settings)
+        return _find_instead(file, kind, runs, self._store.settings)
 
     def _read_all(self, files: Iterable[LockedFile]) -> None:
         """Read what each file needs, unless that is known."""
@@ -293,6 +294,50 @@ def _run_on(kind: Kind, verdict: Verdict, needs: WheelNeeds | None, package: str
         exercised=bool(use_of(package)),
         verdict=verdict,
     )
+
+
+def _find_instead(
+    file: LockedFile,
+    kind: Kind,
+    runs: Callable[[LockedFile], bool],
+    settings: IndexSettings,
+) -> tuple[str, ...]:
+    """Return the newest and the nearest older version that run, then how to build this one."""
+    found = []
+    newest = _newest_wheel(file.name, kind, (), settings)
+    if newest and newest.version != file.version and runs(newest):
+        found.append(newest)
+    older = next((one for one in _older_wheels(file, kind, settings) if runs(one)), None)
+    if older and older not in found:
+        found.append(older)
+    return (*(f"{one.name}=={one.version}" for one in found), *_how_to_build(file.name))
+
+
+def _how_to_build(name: str) -> tuple[str, ...]:
+    """Return the recipe that builds this package; empty if only the generic one does."""
+    recipe = find_recipe(name)
+    return () if recipe.name == GENERIC else (f"build it: recipe {recipe.name}",)
+
+
+def _older_wheels(file: LockedFile, kind: Kind, settings: IndexSettings) -> Iterator[LockedFile]:
+    """Yield the published wheels of earlier versions, nearest first."""
+    version = file.version
+    for _ in range(_OLDER):
+        one = _newest_wheel(
+            file.name, kind, (f"{file.name}<{version.partition('+')[0]}",), settings
+        )
+        if one is None:
+            return
+        yield one
+        version = one.version
+
+
+def _newest_wheel(
+    name: str, kind: Kind, constraints: tuple[str, ...], settings: IndexSettings
+) -> LockedFile | None:
+    request = kind.request([name]).model_copy(update={"constraints": constraints})
+    wheels = find_wheels([request], settings)[request].wheels
+    return wheels[0] if wheels else None
 
 
 def judge_wheel(path: Path, kinds: Sequence[str]) -> dict[str, Verdict]:

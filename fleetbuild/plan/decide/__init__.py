@@ -1,16 +1,10 @@
 """Decide which wheels are built on which nodes: eligibility, groups, representatives, merging.
 
 In: inventory, facts, packages, configuration, locks and the store's contents. Out: drafts of
-wheels and groups. Pure functions, without I/O. Read `draft.py` first.
+wheels and groups. Pure functions, without I/O. Read `group_fleet.py` first, then `wheels/draft.py`.
 """
 
-from fleetbuild.plan.decide.draft import (
-    GroupedFleet,
-    PlanDraft,
-    draft_plan,
-    group_fleet,
-)
-from fleetbuild.plan.decide.explain import explain_group, explain_node
+from fleetbuild.plan.decide.group_fleet import GroupedFleet, group_fleet
 from fleetbuild.plan.decide.named_targets import name_targets
 from fleetbuild.plan.decide.packages import (
     Package,
@@ -21,7 +15,7 @@ from fleetbuild.plan.decide.packages import (
 )
 from fleetbuild.plan.decide.requests import build_request, dependency_request, toolkit_request
 from fleetbuild.plan.decide.resolution import LockRequest, Locks, Resolution, Source
-from fleetbuild.plan.decide.wheels.plan_wheel import StoreView
+from fleetbuild.plan.decide.wheels.draft import PlanDraft, draft_plan
 
 __all__ = [
     "GroupedFleet",
@@ -32,13 +26,10 @@ __all__ = [
     "PlanDraft",
     "Resolution",
     "Source",
-    "StoreView",
     "build_request",
     "choose_packages",
     "dependency_request",
     "draft_plan",
-    "explain_group",
-    "explain_node",
     "group_fleet",
     "name_targets",
     "parse_package",

@@ -1,7 +1,7 @@
 """Nodes that a plan leaves out so that the rest of their group is served.
 
-In: groups, sources and locked dependencies. Out: the problem of each such node. The
-caller blocks them and groups again, before wheels are drafted.
+In: groups, sources and locked dependencies. Out: the problem of each such node. The caller
+blocks them and groups again, before wheels are drafted.
 """
 
 from __future__ import annotations
@@ -57,10 +57,12 @@ def nodes_without_build(
                 blocked |= dict.fromkeys(group.members, problem)
             if source and source.gpu_code and package.recipe.name == GENERIC:
                 problem = _without_recipe(package, source)
-                gpus = {
-                    name: overrides.get(name, facts.sms) for name, facts in group.members.items()
+                own = overrides if group.nodes else {}  # a host may be called like a target
+                blocked |= {
+                    member: problem
+                    for member, facts in group.members.items()
+                    if own.get(member, facts.sms)
                 }
-                blocked |= {name: problem for name, sms in gpus.items() if sms}
     return blocked
 
 

@@ -74,13 +74,13 @@ def group_members(
     versions = {name: python.version for name in targets if (python := eligibility[name].python)}
     groups = [
         DraftGroup(
-            target=_with_floor(target, floors[target]),
+            target=target.with_floor(floors[target]),
             members={name: facts[name] for name in names},
             nodes=tuple(names) if are_nodes else (),
             builders=tuple(sorted(names, key=lambda name: builder_rank(name, facts[name]))),
             python_version=min((versions[name] for name in names), key=version_key),
             wheel_targets={
-                package: _with_floor(wheel, shared[package, wheel])
+                package: wheel.with_floor(shared[package, wheel])
                 for package, wheel in wheels[target].items()
             },
         )
@@ -160,7 +160,3 @@ def _wheel_floors(
         for key in targets.items():
             lowest[key] = min(floors[group], lowest.get(key, floors[group]), key=version_key)
     return lowest
-
-
-def _with_floor(target: Target, floor: str) -> Target:
-    return target.model_copy(update={"libc": TargetLibc(family=target.libc.family, floor=floor)})

@@ -122,7 +122,7 @@ def _named_target(
         # With the node's own libc as the floor, only the libc family can be wrong.
         libc = known.for_builds.libc if known else None
         own = libc.version if libc else ""
-        answer = fit_to_build(name, _with_floor(target, own), facts)
+        answer = fit_to_build(name, target.with_floor(own), facts)
         if isinstance(answer, Python):
             pythons[name], libcs[name] = answer, own
         else:
@@ -137,7 +137,7 @@ def _named_target(
         for name in pythons
         if name not in able
     }
-    target = _with_floor(target, floor)
+    target = target.with_floor(floor)
     oldest = facts[able[0]].for_builds
     known = Facts(
         arch=target.arch,
@@ -168,7 +168,3 @@ def _no_builder(target: Target, refused: Mapping[str, str], chosen: bool) -> dic
         "reason": f"No node {whose}can build for {target.name}: {said}.",
         "fix": f"A builder needs {needs}: {where}, and plan again.",
     }
-
-
-def _with_floor(target: Target, floor: str) -> Target:
-    return target.model_copy(update={"libc": target.libc.model_copy(update={"floor": floor})})

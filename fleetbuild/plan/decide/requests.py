@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from fleetbuild.hardware.nvidia import toolkit_requirements
-from fleetbuild.models import Facts, LockedFile
+from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package, bracketed
 from fleetbuild.plan.decide.resolution import (
@@ -39,13 +40,11 @@ Metadata = Mapping[str, StaticMetadata]  # of packages whose source states its r
 
 def source_request(group: DraftGroup, packages: Sequence[Package]) -> LockRequest:
     """Return the request for the sources of these packages."""
-    return LockRequest(
+    return _request(
+        group.target,
+        group.python_version,
         requirements=tuple(sorted(package.requirement for package in packages)),
         sources=tuple(sorted(package.name for package in packages)),
-        python_version=plain(group.python_version),
-        python=group.target.python,
-        arch=group.target.arch,
-        libc=group.target.libc,
         pytorch=group.pytorch,
     )
 
@@ -85,10 +84,8 @@ def static_metadata(
     package: Package, recipe_input: RecipeInput, metadata: Metadata
 ) -> StaticMetadata | None:
     """Return the requirements that a package's recipe states, else its source; None if unknown."""
-    requires, of_source = (
-        render_requires(package.recipe, recipe_input),
-        metadata.get(package.name),
-    )
+    requires = render_requires(package.recipe, recipe_input)
+    of_source = metadata.get(package.name)
     if requires is None:
         return of_source
     # A recipe states no extras: those come from the source.
@@ -136,15 +133,13 @@ def build_request(
             sources.append(base.package.name)
     pinned = wheel.against or recipe.requires is not None
     installed = dependencies.get(wheel.home, MISSING).wheels if pinned else ()
-    return LockRequest(
+    return _request(
+        wheel.target.with_floor(libc.version),
+        wheel.builders.python_version,
         requirements=(*sorted(needed), *others),
         sources=tuple(sources),
         static_metadata=tuple(static),
         constraints=_pins(installed, needed),
-        python_version=plain(wheel.builders.python_version),
-        python=wheel.target.python,
-        arch=wheel.target.arch,
-        libc=wheel.target.libc.model_copy(update={"floor": libc.version}),
         pytorch=wheel.pytorch,
     )
 
@@ -177,12 +172,17 @@ def toolkit_request(wheel: DraftWheel, facts: Mapping[str, Facts]) -> LockReques
     )
     if builder in toolkit.installed_on or not needed:
         return None
+    target = wheel.target.with_floor(libc.version)
+    return _request(target, wheel.builders.python_version, requirements=needed)
+
+
+def _request(target: Target, python_version: str, **asked: Any) -> LockRequest:
     return LockRequest(
-        requirements=needed,
-        python_version=plain(wheel.builders.python_version),
-        python=wheel.target.python,
-        arch=wheel.target.arch,
-        libc=wheel.target.libc.model_copy(update={"floor": libc.version}),
+        python_version=plain(python_version),
+        python=target.python,
+        arch=target.arch,
+        libc=target.libc,
+        **asked,
     )
 
 

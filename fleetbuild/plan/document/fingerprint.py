@@ -13,7 +13,7 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Plan, Python
 from fleetbuild.plan.decide.wheels.keys import digest
 
-_RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
+RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
 _FIELD_NAMES = {
     "arch": "architecture",
     "isa": "rung",
@@ -29,7 +29,7 @@ def fingerprint(facts: Facts, python: Python | None) -> dict[str, Any]:
         "arch": facts.arch,
         "isa": facts.isa,
         # Flags outside all rungs change with kernels and decide nothing.
-        "features": digest(sorted(_RUNG_FEATURES & set(facts.features)))[:16],
+        "features": digest(sorted(RUNG_FEATURES & set(facts.features)))[:16],
         "sms": sorted(facts.sms),
         "driver": facts.driver,
         "libc": f"{facts.libc.family} {facts.libc.version}" if facts.libc else None,

@@ -29,17 +29,16 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.plan.decide.compatibility.beyond_target import sm_problem
-from fleetbuild.plan.decide.draft import PlanDraft
 from fleetbuild.plan.decide.eligibility import is_windows, kubernetes_node
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.resolution import MISSING, Locks, Resolution
-from fleetbuild.plan.decide.wheels.draft import DraftWheel
+from fleetbuild.plan.decide.wheels.draft import DraftWheel, PlanDraft
 from fleetbuild.plan.decide.wheels.isolation import groups_without_isolation
 from fleetbuild.plan.decide.wheels.keys import release_id
 from fleetbuild.plan.decide.wheels.plan_wheel import StoreView, plan_wheel
-from fleetbuild.plan.document.fingerprint import fingerprint
+from fleetbuild.plan.document.fingerprint import RUNG_FEATURES, fingerprint
 from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.plan.document.targets import (
     builder_fingerprints,
@@ -54,8 +53,6 @@ from fleetbuild.plan.document.warnings import (
 from fleetbuild.windows.planning import group_windows
 
 _FALLBACKS = 4
-
-_RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
 
 
 @dataclass(frozen=True)
@@ -376,7 +373,7 @@ def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
     """
     if facts is None or facts.arch is None or is_windows(facts):
         return None
-    features = frozenset(facts.features) & _RUNG_FEATURES
+    features = frozenset(facts.features) & RUNG_FEATURES
     if (own := RUNGS.get(node.isa or "")) and own.arch == facts.arch:
         features &= own.features
     sms = facts.sms if node.sms is None else node.sms

@@ -18,9 +18,9 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.models.problem import Problem
-from fleetbuild.plan.decide.draft import PlanDraft
 from fleetbuild.plan.decide.eligibility import kubernetes_node
 from fleetbuild.plan.decide.named_targets import NamedTarget
+from fleetbuild.plan.decide.wheels.draft import PlanDraft
 from fleetbuild.plan.document.fingerprint import fingerprint
 
 _ONLY_BUILDS = "This plan is for named targets: nodes only build."

@@ -10,8 +10,6 @@ import json
 import os
 import platform
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
@@ -24,14 +22,20 @@ from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.plan.decide import LockRequest
 from fleetbuild.plan.decide.resolution import StaticMetadata
-from fleetbuild.plan.resolve.sandbox import PYTHON, SandboxError, run_confined, why_unavailable
-from fleetbuild.plan.resolve.uv import resolve, uv_binary
+from fleetbuild.plan.resolve.sandbox import (
+    PYTHON,
+    PYTHON_TAG,
+    SandboxError,
+    glibc_here,
+    run_confined,
+    why_unavailable,
+)
+from fleetbuild.plan.resolve.uv import install_wheels, resolve
 from fleetbuild.store.sources import read_source, requirements_of_metadata
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import clean
 
 _HOOKS = Path(__file__).with_name("backend_hooks.py")
-_TAG = f"cp3{sys.version_info.minor}{'t' if 't' in sys.abiflags else ''}"
 
 
 def ask_backend(
@@ -39,7 +43,7 @@ def ask_backend(
 ) -> StaticMetadata:
     """Return the requirements that the backend of this source names; asked once for each source."""
     source = store.path_of(file)
-    kept = source.with_name(f".asked-{_TAG}.json")
+    kept = source.with_name(f".asked-{PYTHON_TAG}.json")
     if known := _kept(kept, file):
         return known
     if problem := why_unavailable():
@@ -74,7 +78,9 @@ def _ask(source: Path, requirements: Collection[str], store: Store) -> dict[str,
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
         environment = Path(folder, "env")
         environment.mkdir()
-        _install(_locked(requirements, store), environment)
+        wheels = _locked(requirements, store)
+        if wheels and (problem := install_wheels(wheels, environment)):
+            raise SandboxError(f"its build requirements cannot be installed: {problem}")
         inside = f"/source/{source.name}"
         said = run_confined(
             [str(PYTHON), "-s", "-S", "/hooks.py", inside, metadata.backend,
@@ -108,13 +114,12 @@ def _locked(requirements: Collection[str], store: Store) -> list[Path]:
     """Return the files of the build requirements for this machine, by their hashes."""
     if not requirements:
         return []
-    version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2]
-    if not version:
+    if not (version := glibc_here()):
         raise SandboxError("it works with glibc, which this machine does not have")
     request = LockRequest(
         requirements=tuple(sorted(requirements)),
         python_version=platform.python_version().rstrip("+"),
-        python=_TAG,
+        python=PYTHON_TAG,
         arch=platform.machine(),
         libc=TargetLibc(family="glibc", floor=version),
     )
@@ -125,18 +130,3 @@ def _locked(requirements: Collection[str], store: Store) -> list[Path]:
         return [store.fetch(file) for file in answer.wheels]
     except FleetbuildError as problem:
         raise SandboxError(problem.message) from None
-
-
-def _install(wheels: list[Path], folder: Path) -> None:
-    if not wheels:
-        return
-    done = subprocess.run(
-        [uv_binary(), "pip", "install", "--quiet", "--no-deps", "--no-index", "--offline",
-         "--no-config", "--no-python-downloads", "--only-binary", ":all:",
-         "--python", sys.executable, "--target", str(folder), *map(str, wheels)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise SandboxError(
-            f"its build requirements cannot be installed: {clean(done.stderr, limit=300)}"
-        )

@@ -122,7 +122,6 @@ def _of_git(
     path = store.fetch(file)
     source = Source(package=name, version=version, file=file)
     recipe, source = recipe_by_source(recipe, source, path, recipes)
-    needed = build_requirements(read_source(path), recipe, recipes)
     package = Package(
         name=name,
         version=version,
@@ -130,7 +129,7 @@ def _of_git(
         requirement=f"{name}=={version}",
         text=f"{name}{bracketed(spec.extras)}=={version} @ {file.url}",
     )
-    return package, source.model_copy(update={"build_requirements": needed})
+    return package, source
 
 
 def _address_and_ref(git: str) -> tuple[str, str]:
@@ -149,8 +148,7 @@ def _local(
             f"{spec.text!r} names a source, but {path} does not exist.",
             "Name an existing sdist, archive or source tree.",
         )
-    metadata = read_source(path)
-    name, version = _identity(spec, metadata, str(path))
+    name, version = _identity(spec, read_source(path), str(path))
     recipe = choose_recipe(name, dict(recipes))
     kind = "tree" if path.is_dir() else "sdist"
     if kind not in recipe.sources:
@@ -169,8 +167,7 @@ def _local(
         requirement=f"{name} @ {archive.url}",
         text=spec.text,
     )
-    needed = build_requirements(metadata, recipe, recipes)
-    return package, source.model_copy(update={"file": archive, "build_requirements": needed})
+    return package, source.model_copy(update={"file": archive})
 
 
 def _identity(spec: PackageSpec, metadata: SourceMetadata, place: str) -> tuple[str, str]:
@@ -197,21 +194,22 @@ def _identity(spec: PackageSpec, metadata: SourceMetadata, place: str) -> tuple[
 def recipe_by_source(
     recipe: Recipe, source: Source, path: Path, recipes: Mapping[str, Recipe]
 ) -> tuple[Recipe, Source]:
-    """Return the recipe for a source, and the source with its signs of GPU code.
+    """Return the recipe for a source, and the source with what its files show.
 
     A recipe knows what its package is; only whether the crates of a Rust package are there is read.
     """
-    if recipe.name != GENERIC and "cargo" not in recipe.tools:
-        return recipe, source
-    survey = survey_source(path)
-    chosen = planned_recipe(source.package, recipe, survey, recipes)
-    found: dict[str, object] = {"crates_missing": survey.crates_missing and "cargo" in chosen.tools}
-    if recipe.name == GENERIC:
-        found |= {"gpu_code": survey.gpu_code, "gpu_requirements": survey.gpu_requirements}
+    chosen, found = recipe, dict[str, object]()
+    if recipe.name == GENERIC or "cargo" in recipe.tools:
+        survey = survey_source(path)
+        chosen = _recipe_by_survey(source.package, recipe, survey, recipes)
+        found["crates_missing"] = survey.crates_missing and "cargo" in chosen.tools
+        if recipe.name == GENERIC:
+            found |= {"gpu_code": survey.gpu_code, "gpu_requirements": survey.gpu_requirements}
+    found["build_requirements"] = build_requirements(read_source(path), chosen, recipes)
     return chosen, source.model_copy(update=found)
 
 
-def planned_recipe(
+def _recipe_by_survey(
     name: str, recipe: Recipe, survey: SourceSurvey, recipes: Mapping[str, Recipe]
 ) -> Recipe:
     """Return the recipe for this source: torch-extension if its build imports torch,

@@ -7,6 +7,7 @@ keys, and writes only to memory.
 
 from __future__ import annotations
 
+import os
 import platform
 import runpy
 import shutil
@@ -20,12 +21,21 @@ from pathlib import Path
 from fleetbuild.files import ansible_dir
 
 PYTHON = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+PYTHON_TAG = f"cp3{sys.version_info.minor}{'t' if 't' in sys.abiflags else ''}"
 _NOBODY = "65534"
 _MEMORY = str(2 << 30)  # of its own folder
 _SECONDS = 150
 _MAX_ANSWER = 4 << 20
 # Programs and libraries of the system, where they are.
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")
+
+
+def glibc_here() -> str:
+    """Return the version of this machine's glibc; "" if it has another C library."""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2]
+    except (AttributeError, ValueError):
+        return ""
 
 
 class SandboxError(Exception):

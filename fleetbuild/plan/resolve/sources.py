@@ -23,7 +23,6 @@ from fleetbuild.recipes import Recipe, RecipeSource, render_source
 from fleetbuild.store import Store
 from fleetbuild.store.git import find_commit
 from fleetbuild.store.index_config import IndexSettings
-from fleetbuild.store.sources import read_source
 from fleetbuild.text import version_key
 
 _HASH = re.compile(r"sha256=([0-9a-f]{64})")
@@ -115,8 +114,7 @@ class Sources:
         recipe, source = recipe_by_source(package.recipe, source, path, self._recipes)
         if recipe != package.recipe:
             self._chosen[package.name] = recipe
-        needed = build_requirements(read_source(path), recipe, self._recipes)
-        self.by_package[package.name] = source.model_copy(update={"build_requirements": needed})
+        self.by_package[package.name] = source
 
     def _read_requirements(self, package: Package, requests: Iterable[LockRequest]) -> None:
         """Read a package's run-time requirements, as far as its recipe does not state them."""

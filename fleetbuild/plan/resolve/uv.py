@@ -31,6 +31,7 @@ from fleetbuild.plan.resolve.locked_files import locked_file, locked_wheel
 from fleetbuild.programs import run_program
 from fleetbuild.store.address_secrets import hide
 from fleetbuild.store.index_config import IndexSettings
+from fleetbuild.text import clean
 
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
 _DEADLINE = 300
@@ -92,7 +93,7 @@ def find_wheels(
     requests: Iterable[LockRequest], settings: IndexSettings
 ) -> dict[LockRequest, Resolution]:
     """Return the published wheels of the named packages, ignoring their dependencies."""
-    return _each_once(requests, lambda request: _find_wheels(request, settings))
+    return _each_once(requests, lambda request: locate(request, settings))
 
 
 def _each_once(
@@ -103,16 +104,8 @@ def _each_once(
         return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
-def _find_wheels(request: LockRequest, settings: IndexSettings) -> Resolution:
-    return _without_dependencies(request, settings)
-
-
 def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
-    """Return the sources of a request, without resolving their dependencies."""
-    return _without_dependencies(request, settings)
-
-
-def _without_dependencies(request: LockRequest, settings: IndexSettings) -> Resolution:
+    """Return the files of the packages in a request, without resolving their dependencies."""
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
         done = _uv(request, _platform(request) or "linux", settings, Path(folder), options=_ALONE)
         if done.returncode == 0:
@@ -294,6 +287,17 @@ def uv_binary() -> str:
     from uv import find_uv_bin  # noqa: PLC0415  (not needed by those who only list the store)
 
     return str(find_uv_bin())
+
+
+def install_wheels(wheels: Sequence[Path], folder: Path, within: int = _DEADLINE) -> str:
+    """Unpack these wheels into a folder as pip would; return uv's error, else ""."""
+    done = subprocess.run(
+        [uv_binary(), "pip", "install", "--quiet", "--no-deps", "--no-index", "--offline",
+         "--no-config", "--no-python-downloads", "--only-binary", ":all:",
+         "--python", sys.executable, "--target", str(folder), *map(str, wheels)],
+        capture_output=True, text=True, timeout=within, check=False,
+    )  # fmt: skip
+    return clean(done.stderr, limit=300) or "no reason given" if done.returncode else ""
 
 
 def _platform(request: LockRequest) -> str | None:

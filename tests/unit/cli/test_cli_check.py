@@ -57,7 +57,7 @@ def test_markdown_and_annotations(run):
     [
         (["demo", "--for", "IvyBrige"], "Did you mean IvyBridge"),
         (["-r", "none.txt", "--for", "avx"], "none.txt does not exist"),
-        (["--lock", "none.lock", "--for", "avx"], "none.lock cannot be read"),
+        (["--lock", "none.lock", "--for", "avx"], "none.lock does not exist"),
         (["--for", "avx"], "Nothing to check"),
         (["demo", "--limit", "gpu", "--for", "avx"], "needs an INVENTORY"),
         (["demo", "--import", "none.json", "--for", "avx"], "none.json cannot be read"),

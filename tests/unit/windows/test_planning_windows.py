@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.models import PLANNED_ONLY, Config, Facts, Plan, WindowsGroup
-from fleetbuild.plan.decide.explain import explain_group, explain_node
 from fleetbuild.plan.document import dump_plan, read_plan
+from fleetbuild.plan.explain import explain_group, explain_node
 from tests.factories.data import windows_nodes
 from tests.factories.fleets import facts, node, package, planned
 

@@ -1,7 +1,7 @@
 """Draft the wheels of a plan: one for each target, which may serve several groups.
 
-In: packages, groups, eligibility, facts. Out: `DraftWheel`s, in building order. `plan_wheel.py`
-adds keys and actions once the locks are known.
+In: a grouped fleet, packages, facts. Out: a `PlanDraft`. `plan_wheel.py` adds keys and actions once
+build requirements are locked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, compiler_needed
-from fleetbuild.plan.decide.eligibility import Eligibility
+from fleetbuild.plan.decide.group_fleet import GroupedFleet
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package, versions_of
 from fleetbuild.plan.decide.resolution import WheelId
@@ -77,16 +77,23 @@ def recipe_inputs(group: DraftGroup, packages: Sequence[Package]) -> dict[str, R
     return found
 
 
-def draft_wheels(
-    packages: Sequence[Package],
-    groups: Sequence[DraftGroup],
-    eligibility: Mapping[str, Eligibility],
+class PlanDraft(GroupedFleet):
+    """Groups and wheels, before build requirements are locked."""
+
+    wheels: tuple[DraftWheel, ...]  # in building order
+
+
+def draft_plan(
+    fleet: GroupedFleet,
     facts: Mapping[str, Facts],
-    preferred: Sequence[str],
-    *,
+    packages: Sequence[Package],
     published: PublishedChoices = MappingProxyType({}),
-) -> tuple[DraftWheel, ...]:
-    """Return every wheel that these groups need, once, in building order."""
+) -> PlanDraft:
+    """Return the draft for these groups, with every wheel that they need, once.
+
+    `published` names wheels to take instead of building.
+    """
+    groups, preferred = fleet.groups, fleet.preferred
     by_name = {package.name: package for package in packages}
     inputs = {group.name: recipe_inputs(group, packages) for group in groups}
     made: dict[WheelId, DraftWheel] = {}  # by package and each group
@@ -112,7 +119,7 @@ def draft_wheels(
             builders = choose_builders(
                 target,
                 groups_served,
-                eligibility,
+                fleet.eligibility,
                 facts,
                 able,
                 recipe=by_name[name].recipe,
@@ -137,7 +144,8 @@ def draft_wheels(
                 against=against,
             )
             made |= {(name, group.name): wheel for group in groups_served}
-    return tuple({wheel.id: wheel for wheel in made.values()}.values())
+    wheels = tuple({wheel.id: wheel for wheel in made.values()}.values())
+    return PlanDraft(**dict(fleet), wheels=wheels)
 
 
 def _oldest_libstdcxx(groups: Sequence[DraftGroup]) -> str | None:
@@ -158,7 +166,7 @@ def _shared_target(package: str, groups_served: Sequence[DraftGroup]) -> Target:
     """Return the target of a package for these groups, with the oldest libc among them."""
     target = groups_served[0].wheel_targets[package]
     floor = min((group.target.libc.floor for group in groups_served), key=version_key)
-    return target.model_copy(update={"libc": target.libc.model_copy(update={"floor": floor})})
+    return target.with_floor(floor)
 
 
 def _runs(facts: Facts | None, wheels: Sequence[DraftWheel]) -> bool:

@@ -52,7 +52,7 @@ def artifact_key(
         package=package,
         version=version,
         wheel_version=wheel_version(version, target, cuda),
-        target=_without_floor(target),
+        target=target.with_floor(""),
         cuda=cuda,
         flags=f"<{target.isa}>",
     )
@@ -121,7 +121,3 @@ def wheel_version(version: str, target: Target | WindowsTarget, cuda: str | None
     label = ".".join([toolkit, *sms, *ptx, RUNGS[target.isa].label])
     # An existing local label stays in front.
     return f"{version}.{label}" if "+" in version else f"{version}+{label}"
-
-
-def _without_floor(target: Target) -> Target:
-    return target.model_copy(update={"libc": target.libc.model_copy(update={"floor": ""})})

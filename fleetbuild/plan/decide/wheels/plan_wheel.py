@@ -11,14 +11,14 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Floors, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.plan.decide.compatibility.compilers import CompilerNeed, flags_for
 from fleetbuild.plan.decide.resolution import MISSING, Locks
-from fleetbuild.plan.decide.wheels.builders import (
+from fleetbuild.plan.decide.wheels.draft import DraftWheel
+from fleetbuild.plan.decide.wheels.keys import artifact_key, key_without_revoked, published_key
+from fleetbuild.plan.decide.wheels.requires import (
     expected_minutes,
     is_measured,
     needed_disk,
     requires_of,
 )
-from fleetbuild.plan.decide.wheels.draft import DraftWheel
-from fleetbuild.plan.decide.wheels.keys import artifact_key, key_without_revoked, published_key
 from fleetbuild.recipes import (
     patches_for,
     render_checks,

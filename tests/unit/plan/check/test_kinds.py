@@ -70,4 +70,4 @@ def test_this_machine_is_a_kind():
     here = kinds.this_machine()
     assert here.name == "this machine"
     assert here.features
-    assert here.python == kinds.python_here()
+    assert here.python == kinds.PYTHON_TAG

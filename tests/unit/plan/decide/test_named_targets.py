@@ -10,12 +10,14 @@ from rich.console import Console
 from fleetbuild.cli.show.plan import next_line, plan_body, plan_ending
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Libc, TargetLibc
-from fleetbuild.plan.decide import explain_group, explain_node, name_targets
+from fleetbuild.plan.decide import Source, group_fleet, name_targets
+from fleetbuild.plan.decide.blocked import nodes_without_build
 from fleetbuild.plan.decide.named_targets import parse_target
 from fleetbuild.plan.document import changes_since_plan
+from fleetbuild.plan.explain import explain_group, explain_node
 from fleetbuild.plan.plan_fleet import plan_fleet
 from tests.factories.files import make_sdist, make_wheel
-from tests.factories.fleets import facts, inventory, node, python
+from tests.factories.fleets import facts, inventory, node, package, python
 
 PYPROJECT = """
 [build-system]
@@ -186,6 +188,18 @@ def test_a_host_may_be_called_like_a_target(plan):
     made = plan({"cpu-avx-cp311": facts("avx2")}, "cpu-avx-cp311")
     assert made.groups[0].representative == "cpu-avx-cp311"
     assert made.groups[0].target.isa == "avx"
+
+
+def test_a_target_does_not_get_the_sms_of_a_host_with_its_name():
+    name = "cpu-avx2-cp311"
+    hosts, fleet = inventory([node(name, sms=("8.6",))]), {name: facts("avx2")}
+    packages = [package("kernels", "1.0")]
+    named = name_targets([name], hosts, fleet, Config())
+    of_nodes = group_fleet(hosts, fleet, packages, Config()).groups
+    of_targets = group_fleet(hosts, fleet, packages, Config(), named=named).groups
+    sources = {"kernels": Source(package="kernels", version="1.0", gpu_code=("CUDA files: 1",))}
+    assert list(nodes_without_build(hosts, of_nodes, packages, sources, {})) == [name]
+    assert nodes_without_build(hosts, of_targets, packages, sources, {}) == {}
 
 
 def test_the_x86_64_baseline_can_be_named(plan):

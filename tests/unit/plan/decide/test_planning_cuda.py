@@ -11,14 +11,9 @@ from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
-from fleetbuild.plan.decide import (
-    Resolution,
-    Source,
-    dependency_request,
-    explain_node,
-    toolkit_request,
-)
+from fleetbuild.plan.decide import Resolution, Source, dependency_request, toolkit_request
 from fleetbuild.plan.decide.wheels.keys import artifact_key
+from fleetbuild.plan.explain import explain_node
 from fleetbuild.text import version_key
 from tests.factories.fleets import (
     answers,

@@ -1,13 +1,11 @@
-"""The draft of a plan: eligibility and groups, and once dependencies are locked, wheels.
+"""Group a fleet: assess its nodes, merge and group them, and choose a toolkit for each group.
 
-In: inventory, facts, packages, configuration. Out: a `GroupedFleet`, and a `PlanDraft`. Comes
-before `document.make_plan`.
+In: inventory, facts, packages, configuration. Out: a `GroupedFleet`. First step of a plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from fleetbuild.models import PYTORCH, Config, Facts, Inventory
 from fleetbuild.models._base import Frozen
@@ -24,8 +22,6 @@ from fleetbuild.plan.decide.merging.tradeoffs import MergedTargets, merge_target
 from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.packages import Package, cuda_floors, versions_of
 from fleetbuild.plan.decide.wheels.builders import choose_builders
-from fleetbuild.plan.decide.wheels.draft import DraftWheel, draft_wheels
-from fleetbuild.plan.decide.wheels.published import PublishedChoices
 
 Problems = Mapping[str, Problem]  # by node, or by named target
 
@@ -40,12 +36,6 @@ class GroupedFleet(Frozen):
     groups: tuple[DraftGroup, ...]
     merged: MergedTargets
     preferred: tuple[str, ...]  # nodes that are named as builders
-
-
-class PlanDraft(GroupedFleet):
-    """Groups and wheels, before build requirements are locked."""
-
-    wheels: tuple[DraftWheel, ...]
 
 
 def group_fleet(
@@ -80,7 +70,7 @@ def group_fleet(
     groups = group_members(merged.targets, eligibility, members, packages, config)
     if named:
         groups = tuple(_without_nodes(group, named) for group in groups)
-    groups, problems = choose_toolkits(
+    groups, problems = _with_toolkits(
         groups, packages, eligibility, facts=facts, preferred=sorted(preferred), config=config
     )
     eligibility |= _mark_blocked(eligibility, problems)
@@ -95,25 +85,6 @@ def _without_nodes(group: DraftGroup, named: Sequence[NamedTarget]) -> DraftGrou
     return group.model_copy(update={"nodes": (), "builders": builders})
 
 
-def draft_plan(
-    fleet: GroupedFleet,
-    facts: Mapping[str, Facts],
-    packages: Sequence[Package],
-    published: PublishedChoices = MappingProxyType({}),
-) -> PlanDraft:
-    """Return the draft for these groups. `published` names wheels to take instead of building."""
-    wheels = draft_wheels(
-        packages, fleet.groups, fleet.eligibility, facts, fleet.preferred, published=published
-    )
-    return PlanDraft(
-        eligibility=fleet.eligibility,
-        groups=fleet.groups,
-        merged=fleet.merged,
-        preferred=fleet.preferred,
-        wheels=wheels,
-    )
-
-
 def _mark_blocked(
     eligibility: Mapping[str, Eligibility], problems: Problems
 ) -> dict[str, Eligibility]:
@@ -123,7 +94,7 @@ def _mark_blocked(
     }
 
 
-def choose_toolkits(
+def _with_toolkits(
     groups: Sequence[DraftGroup],
     packages: Sequence[Package],
     eligibility: Mapping[str, Eligibility],
@@ -137,33 +108,20 @@ def choose_toolkits(
     problems: dict[str, Problem] = {}
     for group in groups:
         builders = choose_builders(group.target, [group], eligibility, facts, preferred)
-        if builders.problem:
-            problems |= dict.fromkeys(group.members, builders.problem)
-            continue
-        answer = _toolkit(group, packages, facts, builders.able, config.cuda)
-        if isinstance(answer, Problem):
-            problems |= dict.fromkeys(group.members, answer)
+        toolkit: Toolkit | Problem | None = builders.problem
+        if toolkit is None and group.target.sms:
+            toolkit = choose_toolkit(
+                versions_of(packages),
+                group.target.sms,
+                group.target.python,
+                [*group.members.values()],
+                {name: facts[name].for_builds for name in builders.able},
+                pin=config.cuda,
+                floors=cuda_floors(packages),
+            )
+        if isinstance(toolkit, Problem):
+            problems |= dict.fromkeys(group.members, toolkit)
         else:
-            pytorch = pytorch_variant(answer) if PYTORCH in config.index else None
-            buildable.append(group.model_copy(update={"toolkit": answer, "pytorch": pytorch}))
+            pytorch = pytorch_variant(toolkit) if PYTORCH in config.index else None
+            buildable.append(group.model_copy(update={"toolkit": toolkit, "pytorch": pytorch}))
     return tuple(buildable), problems
-
-
-def _toolkit(
-    group: DraftGroup,
-    packages: Sequence[Package],
-    facts: Mapping[str, Facts],
-    builders: Sequence[str],
-    pin: str | None,
-) -> Toolkit | Problem | None:
-    if not group.target.sms:
-        return None
-    return choose_toolkit(
-        versions_of(packages),
-        group.target.sms,
-        group.target.python,
-        [*group.members.values()],
-        {name: facts[name].for_builds for name in builders},
-        pin=pin,
-        floors=cuda_floors(packages),
-    )

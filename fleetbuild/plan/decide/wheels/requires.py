@@ -1,0 +1,241 @@
+"""What the builder of a wheel must have: compiler, toolkit, programs, disk and memory.
+
+In: a recipe, a builder's facts, a target. Out: `Requires`, with a sentence for each thing that
+the node, or the image that it builds in, lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from fleetbuild.hardware.cuda import Gcc, is_jetson
+from fleetbuild.hardware.pytorch import python_of
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Container, Facts, LockedFile, Requires, Target
+from fleetbuild.plan.decide.compatibility.compilers import (
+    CompilerNeed,
+    compiler_for,
+    compiler_in_image,
+    compiler_of,
+    missing_compiler,
+    required_compiler,
+)
+from fleetbuild.plan.decide.compatibility.toolkits import Toolkit
+from fleetbuild.recipes import Recipe
+from fleetbuild.text import version_key
+
+FROM_WHEELS = "from NVIDIA's wheels"
+
+
+def requires_of(
+    recipe: Recipe,
+    builder: str,
+    facts: Facts,
+    target: Target,
+    *,
+    disk_gb: float,
+    toolkit: Toolkit | None = None,
+    from_wheels: bool = False,
+    gcc: Gcc | None = None,
+    libraries: Mapping[str, str] = MappingProxyType({}),
+    image: str | None = None,
+) -> Requires:
+    """Return the builder's required tools, and the missing ones.
+
+    With an `image`, in which a pod builds, the tools are the image's; the node needs only disk.
+    With `from_wheels`, the plan has locked the CUDA toolkit as NVIDIA's wheels.
+    """
+    need = CompilerNeed(RUNGS[target.isa], gcc)
+    if image is not None:
+        return Requires(
+            compiler=f"{compiler_for(need, facts) or 'gcc'} (in {image})",
+            cuda=f"{toolkit.version} (in {image})" if toolkit else None,
+            disk_gb=disk_gb,
+            memory_gb=job_memory(recipe, target),
+            libraries=dict(libraries),
+            to_supply=_disk_shortage(disk_gb, builder, facts),
+            in_image=(
+                *_in_image(image, need, facts, toolkit),
+                *(
+                    f"{image} must contain {name} {oldest}".rstrip()
+                    + (" or newer." if oldest else ".")
+                    for name, oldest in sorted(recipe.tools.items())
+                ),
+            ),
+        )
+    if container := facts.container:
+        software = facts.for_builds
+        where = f"in {container.image}, image {container.id[:12]}"
+        lacking = toolkit if toolkit and builder not in toolkit.installed_on else None
+        return Requires(
+            compiler=f"{compiler_of(software) or 'gcc'} ({where})",
+            cuda=_cuda(builder, toolkit, from_wheels=from_wheels, present=f"in {container.image}"),
+            disk_gb=disk_gb,
+            memory_gb=job_memory(recipe, target),
+            libraries=dict(libraries),
+            to_supply=(
+                *_missing_in_image(container, recipe, need, software, target.python),
+                *(
+                    (_missing_toolkit_in_image(container, lacking),)
+                    if lacking and not from_wheels
+                    else ()
+                ),
+                *_disk_shortage(disk_gb, builder, facts),
+            ),
+        )
+    return Requires(
+        compiler=required_compiler(need, facts),
+        tools=_tools(recipe, facts),
+        cuda=_cuda(builder, toolkit, from_wheels=from_wheels),
+        disk_gb=disk_gb,
+        memory_gb=job_memory(recipe, target),
+        libraries=dict(libraries),
+        to_supply=(
+            *missing_compiler(need, builder, facts, toolkit.alternatives if toolkit else ()),
+            *(() if from_wheels else _missing_toolkit(builder, toolkit, target)),
+            *_old_tools(recipe, builder, facts),
+            *_disk_shortage(disk_gb, builder, facts),
+        ),
+    )
+
+
+def _tools(recipe: Recipe, facts: Facts) -> dict[str, str]:
+    """Return the programs that a build calls, each with where it comes from."""
+    return {
+        f"{name}>={oldest}" if oldest else name: (
+            f"{there[0]} (present)"
+            if (there := facts.toolchain.get(name))
+            else "to be installed by the toolchain role"
+        )
+        for name, oldest in sorted(recipe.tools.items())
+    }
+
+
+def _old_tools(recipe: Recipe, builder: str, facts: Facts) -> Iterator[str]:
+    for name, oldest in sorted(recipe.tools.items()):
+        for version in facts.toolchain.get(name, ())[:1]:
+            if oldest and version_key(version) < version_key(oldest):
+                yield (
+                    f"{builder} has {name} {version}, but the recipe {recipe.name} needs {oldest} "
+                    f"or newer: install that for all users there (in /usr/local/bin), or let "
+                    "another node build (build.builders)."
+                )
+
+
+def _cuda(
+    builder: str, toolkit: Toolkit | None, *, from_wheels: bool, present: str = "present"
+) -> str | None:
+    if toolkit is None:
+        return None
+    there = present if builder in toolkit.installed_on else "to be supplied"
+    return f"{toolkit.version} ({FROM_WHEELS if from_wheels else there})"
+
+
+def _missing_toolkit(builder: str, toolkit: Toolkit | None, target: Target) -> Iterator[str]:
+    if toolkit is None or builder in toolkit.installed_on:
+        return
+    if any(map(is_jetson, target.sms)):
+        yield (
+            f"{builder} has no CUDA: install the CUDA of its JetPack (apt install nvidia-jetpack), "
+            "the only one that a Jetson runs, and plan again."
+        )
+        return
+    package = "cuda-toolkit-" + toolkit.version.replace(".", "-")
+    yield (
+        f"{builder} has no CUDA toolkit {toolkit.version}: install {package} there, from NVIDIA's "
+        "repository."
+    )
+
+
+def _in_image(
+    image: str, need: CompilerNeed, facts: Facts, toolkit: Toolkit | None
+) -> Iterator[str]:
+    """Return what the image must contain beside what it is known to contain."""
+    if problem := compiler_in_image(need, facts):
+        yield f"{image} must contain {problem}."
+    if toolkit:
+        yield (
+            f"{image} must contain the CUDA toolkit {toolkit.version}, with nvcc: base build.image"
+            f" on an image of NVIDIA's that has it (nvidia/cuda, a tag {toolkit.version}…-devel),"
+            " or install it there."
+        )
+
+
+def needed_disk(recipe: Recipe, inputs: Iterable[LockedFile]) -> float:
+    """Return the disk that a build needs, in GB: as the recipe says, and for its inputs.
+
+    Wheels are copied to the builder, and unpacked to about twice their size: torch with CUDA and
+    its libraries takes ten gigabytes before anything is compiled.
+    """
+    copied = sum(file.size or 0 for file in inputs) / 1e9
+    return recipe.disk_gb + round(3 * copied)
+
+
+def _disk_shortage(disk_gb: float, builder: str, facts: Facts) -> tuple[str, ...]:
+    if facts.disk_gb is None or facts.disk_gb >= disk_gb:
+        return ()
+    sentence = (
+        f"{builder} has {facts.disk_gb:g} GB free in its build folder, but the build needs"
+        f" {disk_gb:g} GB: free some space there."
+    )
+    return (sentence,)
+
+
+def job_memory(recipe: Recipe, target: Target) -> float:
+    """Return the memory that one compiler process may need, in GB: more for each SM."""
+    return recipe.job_memory_gb + recipe.sm_job_memory_gb * len(target.sms)
+
+
+def expected_minutes(recipe: Recipe, target: Target, jobs: int) -> float:
+    """Return the estimated build time; the recipe's estimates are for 8 jobs."""
+    cost = recipe.cost
+    pace = 1 if cost.serial else 8 / jobs
+    return round((cost.minutes + cost.per_sm_minutes * len(target.sms)) * pace, 1)
+
+
+def is_measured(recipe: Recipe, target: Target) -> bool:
+    """Return whether the estimate comes from timed builds. Builds of GPU code were never timed."""
+    return recipe.cost.measured and not target.sms
+
+
+def jobs_on(recipe: Recipe, facts: Facts, target: Target) -> int:
+    """Return how many compilers may run at once: limited by cores and memory."""
+    each = job_memory(recipe, target)
+    by_memory = int((facts.memory_gb or each) / each)
+    return max(1, min(facts.cpus or 1, by_memory))
+
+
+def _missing_in_image(
+    image: Container, recipe: Recipe, need: CompilerNeed, facts: Facts, python: str
+) -> Iterator[str]:
+    """Yield a sentence for each program that a build needs and that the image lacks.
+
+    `facts` are the builder's with the image's software; `python` is the tag of the interpreter.
+    """
+    has = f"The image {image.image} has"
+    compiler = compiler_of(facts)
+    if compiler is None:
+        yield f"{has} no gcc and g++: name an image with compilers in build.container."
+    elif problem := need.problem(compiler):
+        yield f"{has} {compiler}, which {problem}: name an image with {need} in build.container."
+    if any(each.tag == python and each.headers is False for each in facts.pythons):
+        yield f"{has} no headers of Python {python_of(python)} (Python.h): install them in it."
+    for name, oldest in sorted(recipe.tools.items()):
+        found = facts.toolchain.get(name, ())
+        if not found:
+            yield f"{has} no {name}, which the recipe {recipe.name} needs: install it in the image."
+        elif oldest and version_key(found[0]) < version_key(oldest):
+            yield (
+                f"{has} {name} {found[0]}, but the recipe {recipe.name} needs {oldest} or newer:"
+                " install that in the image."
+            )
+
+
+def _missing_toolkit_in_image(image: Container, toolkit: Toolkit) -> str:
+    """Return the sentence about a CUDA toolkit that neither image nor wheels bring."""
+    return (
+        f"The image {image.image} has no CUDA toolkit {toolkit.version}: base it on an image of"
+        f" NVIDIA's that has it (nvidia/cuda, a tag {toolkit.version}...-devel), or install it"
+        " there."
+    )
