@@ -63,8 +63,11 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
             f"There is nothing to build in the cluster. {why}",
             " ".join(fixes) or "Continue with: fleetbuild emit k8s",
         )
-    folder = ansible_dir() / "plugins" / "module_utils" / "builder"
-    programs = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    plugins = ansible_dir() / "plugins"
+    # A Job's log is read by people: it needs the sentences of advice, too.
+    advice = [plugins / "plugin_utils" / f"{name}.py" for name in ("advice", "replies")]
+    files = (*(plugins / "module_utils" / "builder").glob("*.py"), *advice)
+    programs = {path.name: path.read_text(encoding="utf-8") for path in files}
     warnings = tuple(f"{problem.reason} No Job builds it. {problem.fix}" for problem in problems)
     library_warnings = (
         f"{order.wheel.package} {order.wheel.wheel_version} is built with {words}: "

@@ -16,6 +16,7 @@ from typing import Any
 # This file lies in the package. Not resolved: in a pod, each file is a link into another folder.
 sys.path.insert(0, str(Path(__file__).absolute().parents[1]))
 builder: Any = import_module("builder.wheel_build")
+advice: Any = import_module("builder.advice")
 
 
 def main(job_file: str, work: str, wheels: str, bases: str) -> int:
@@ -44,7 +45,8 @@ def main(job_file: str, work: str, wheels: str, bases: str) -> int:
         log.read_text(encoding="utf-8", errors="replace") if log.exists() else "No log was written."
     )
     if status["state"] != "done":
-        print("\n".join([status["reason"], status["fix"], *status["errors"]]))
+        fix = advice.sentence(status["fix"], params)
+        print("\n".join([status["reason"], fix, *status["errors"]]))
         return 1
     hand_over(Path(work, "out", status["file"]), home, status["seconds"])
     print(f"Built {status['file']} in {status['seconds']} s.")

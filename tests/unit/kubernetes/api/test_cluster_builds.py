@@ -563,6 +563,20 @@ def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
     assert "nowhere.h" in ran.stdout
 
 
+def test_a_build_that_fails_for_a_known_cause_says_what_to_do(
+    buildable: Plan, tmp_path: Path
+) -> None:
+    native = (
+        buildable.groups[0]
+        .wheels[0]
+        .model_copy(update={"environment": {"CFLAGS": "-march=native"}})
+    )
+    files, _ = cluster_builds(plan_of(native))
+    ran = as_in_a_pod(files, tmp_path)
+    assert ran.returncode == 1
+    assert "Name the target's features in the recipe's environment." in ran.stdout
+
+
 # What comes back.
 
 
