@@ -128,7 +128,7 @@ def record(**fields):
 
 
 def advice(value):
-    """The id of a sentence of advice.py and its values; a sentence of an older module is dropped."""
+    """The id of a sentence of advice.py and its values; an older module's sentence is dropped."""
     if isinstance(value, str):
         return []
     return each(
