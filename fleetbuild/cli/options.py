@@ -237,6 +237,20 @@ class NodeOptions(OptionGroup):
     vault_password_file: VaultFiles = None
     vault_id: VaultIds = None
 
+    @property
+    def logins(self) -> str:
+        """The options about passwords, for the next command."""
+        files = [("--become-password-file", self.become_password_file)]
+        files += [("--vault-password-file", path) for path in self.vault_password_file or ()]
+        files += [("--vault-id", name) for name in self.vault_id or ()]
+        flags = (" -k" if self.ask_pass else "") + (" -K" if self.ask_become_pass else "")
+        return flags + _named(files)
+
+    @property
+    def again(self) -> str:
+        """The options that name the same nodes, for the next command."""
+        return _named([("--limit", self.limit), ("--config", self.config)]) + self.logins
+
     def secrets(self) -> Secrets:
         """Return the passwords that the options ask for."""
         return read_secrets(
@@ -246,6 +260,10 @@ class NodeOptions(OptionGroup):
             self.vault_id,
             self.become_password_file,
         )
+
+
+def _named(options: Sequence[tuple[str, object]]) -> str:
+    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in options if value)
 
 
 @dataclass(frozen=True, kw_only=True)

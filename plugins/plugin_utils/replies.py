@@ -128,7 +128,10 @@ def record(**fields):
 
 
 def advice(value):
-    """The id of a sentence of advice.py and its values; an older module's sentence is dropped."""
+    """The id of a sentence of advice.py and its values.
+
+    A module of an older version answers with a sentence, which has no id.
+    """
     if isinstance(value, str):
         return []
     return each(

@@ -86,7 +86,9 @@ def apply(
         result = steps.run_task(run, fleet, work, made.changes)
         run.out.say(
             *report.places(made, result, output.state_dir),
-            report.next_command(made, result, output.state_dir),
+            report.next_command(
+                made, result, output.state_dir, again=nodes.again, logins=nodes.logins
+            ),
         )
 
 
@@ -152,8 +154,7 @@ def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
         return True
     if not at_terminal():
         raise UsageError(
-            "fleetbuild apply INVENTORY asks before it changes nodes, but standard input is not a"
-            " terminal.",
+            "apply asks before it changes nodes, but standard input is not a terminal.",
             "Add --yes, or apply the saved plan: fleetbuild apply",
         )
     return run.out.ask("Apply this plan?")

@@ -42,7 +42,7 @@ def status(
             run.out.show(report.status_table(statuses, every_node=output.verbose))
             named = steps.cluster_options(cluster)
             by = fleet.labelled_by
-            state = state_option(run.state_dir)
+            state = nodes.again + state_option(run.state_dir)
             ending = report.status_ending(statuses, inventory, by=by, cluster=named, state=state)
             run.out.say("", *ending)
         run.exit_code = 3 if any(node.state == "unreachable" for node in statuses.values()) else 0

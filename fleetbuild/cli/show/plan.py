@@ -105,6 +105,8 @@ def _in_containers(plan: Plan) -> Iterator[str]:
 def rollout_lines(plan: Plan) -> list[str]:
     """Return the rollout: the canaries, the batches, and in numbers when each group stops."""
     rollout = plan.rollout
+    if all(len(group.nodes) < 2 for group in plan.groups):
+        return [*hook_lines(plan)]
     first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
     steps = ", then ".join(_share(step) for step in rollout.steps)
     canary = "after a failed canary, " if rollout.canary else ""
@@ -175,17 +177,19 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
 
 
-def next_line(plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None) -> str:
-    """Return where the plan is and the command to run next."""
+def next_line(
+    plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None, *, logins: str = ""
+) -> str:
+    """Return where the plan is and the command to run next, with these options about passwords."""
     elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {saved}"
     state = state_option(state_dir)
     words = [f"Saved {saved}."]
     if plan.lock == "missing":
         words.append("Next: make the index or source reachable, then plan again.")
     elif plan.targets:
-        words.append(next_for_targets(plan, f"apply{elsewhere}{state}", state))
+        words.append(next_for_targets(plan, f"apply{elsewhere}{logins}{state}", state))
     elif plan.summary.nodes_to_change:
-        step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
+        step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}{logins}"
         words.append(f"Next: {supply_first(plan)}fleetbuild {step}{state}")
     elif plan.summary.nodes_up_to_date:
         words.append("Nothing to do.")

@@ -79,20 +79,27 @@ def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
     return lines
 
 
-def next_command(plan: Plan, result: Result, state_dir: Path) -> str:
-    """Return the command to run now."""
+def next_command(
+    plan: Plan, result: Result, state_dir: Path, *, again: str = "", logins: str = ""
+) -> str:
+    """Return the command to run now.
+
+    `again` are the options that name the same nodes, `logins` those about passwords.
+    """
     state = state_option(state_dir)
     if result.exit_code == 0 and plan.targets:
         return f"Next: fleetbuild store export DIR{state}"
     if result.exit_code == 0:
-        return f"Next: fleetbuild status {clean(plan.inventory)}{state}"
+        return f"Next: fleetbuild status {clean(shlex.quote(plan.inventory))}{again}{state}"
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
     gone = gone or bool(plan.targets)  # a build failed, and only builds were planned
     undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
-    again = gone or undone or any(node.hook_failed for node in result.nodes)
-    command = f"again: fleetbuild apply{state}" if again else clean(plan.command(state))
+    retry = gone or undone or any(node.hook_failed for node in result.nodes)
+    command = (
+        f"again: fleetbuild apply{logins}{state}" if retry else clean(plan.command(logins + state))
+    )
     problems = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(problems) == 1 else "errors"
     return f"Next: fix the {word} above, then run {command}"
