@@ -18,7 +18,9 @@ from fleetbuild.audit.models import FeatureUse
 from fleetbuild.audit.pieces import Found, Kind, Piece, chunks
 
 _RETURN = 0xD65F03C0
-_RDVL, _RDVL_MASK = 0x04BF5000, 0xFFFFF800
+_RETURNS = array("I", [_RETURN])
+# rdvl; cntb, cnth, cntw, cntd
+_LENGTHS = ((0x04BF5000, 0xFFFFF800), (0x0420E000, 0xFF30FC00))
 _BRANCH_IF_ZERO = 0x34000000  # cbz of a 32-bit register
 _BRANCH_MASK = 0xFF000000
 _CALL, _CALL_MASK = 0x14000000, 0x7C000000  # b, bl
@@ -40,17 +42,20 @@ def used_features(data: bytes, pieces: Iterable[Piece]) -> Iterator[Found]:
             first = max(0, piece.start - chunk.start + 3) // 4
             for at in range(first, min(len(words), (piece.end - chunk.start) // 4)):
                 for feature in interesting.get(words[at], ()):
-                    if (feature, piece.kind) in found:
-                        continue
                     if feature == "atomics" and _guarded(words, at):
                         continue
-                    if feature == "sve" and _asks_for_length(words, at):
+                    when = piece.when
+                    if feature == "sve" and _asks_for_length(words[at]):
+                        if words[at + 1 : at + 2] == _RETURNS:
+                            continue
+                        when = "default" if when == "load" else when
+                    if (feature, (when, piece.local)) in found:
                         continue
-                    found.add((feature, piece.kind))
+                    found.add((feature, (when, piece.local)))
                     place = chunk.start + -chunk.start % 4 + 4 * at + piece.shift
                     use = FeatureUse(
                         feature=feature,
-                        when=piece.when,
+                        when=when,
                         instruction=_text(words[at], place),
                         address=place,
                     )
@@ -114,12 +119,13 @@ def implied(features: frozenset[str]) -> frozenset[str]:
     return features.union(more)
 
 
-def _asks_for_length(words: array[int], at: int) -> bool:
-    """Return whether a function only returns the length of SVE's vectors.
+def _asks_for_length(word: int) -> bool:
+    """Return whether an instruction only asks for the length of SVE's vectors.
 
-    OpenSSL and BoringSSL call it when they are loaded, after they have asked the kernel for SVE.
+    OpenSSL and BoringSSL have a function of nothing else, which they call once the kernel has said
+    that there is SVE. The unwinder of libgcc asks when it meets a frame with SVE registers.
     """
-    return words[at] & _RDVL_MASK == _RDVL and words[at + 1 : at + 2] == array("I", [_RETURN])
+    return any(word & mask == pattern for pattern, mask in _LENGTHS)
 
 
 def _guarded(words: array[int], at: int) -> bool:

@@ -7,7 +7,8 @@ its groups in place of the groups: the fields give help texts, completion and ty
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -240,11 +241,11 @@ class NodeOptions(OptionGroup):
     @property
     def logins(self) -> str:
         """The options about passwords, for the next command."""
-        files = [("--become-password-file", self.become_password_file)]
-        files += [("--vault-password-file", path) for path in self.vault_password_file or ()]
-        files += [("--vault-id", name) for name in self.vault_id or ()]
         flags = (" -k" if self.ask_pass else "") + (" -K" if self.ask_become_pass else "")
-        return flags + _named(files)
+        become = ("--become-password-file", self.become_password_file)
+        vaults = (("--vault-password-file", path) for path in self.vault_password_file or ())
+        ids = (("--vault-id", name) for name in self.vault_id or ())
+        return flags + _named([become, *vaults, *ids])
 
     @property
     def again(self) -> str:

@@ -63,9 +63,9 @@ def apply(
             made = fleetbuild.read_plan(file)
             made.require_ssh()
             run.out.say(*hook_lines(made))
-            planned = replace(nodes, limit=made.limit)
+            nodes = replace(nodes, limit=made.limit)
             fleet = steps.open_fleet(
-                run, made.inventory, command="apply", nodes=planned, cluster=cluster
+                run, made.inventory, command="apply", nodes=nodes, cluster=cluster
             )
         else:
             source = steps.chosen_inventory(run, what)
@@ -154,7 +154,7 @@ def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
         return True
     if not at_terminal():
         raise UsageError(
-            "apply asks before it changes nodes, but standard input is not a terminal.",
+            "Standard input is not a terminal, and apply asks before it changes nodes.",
             "Add --yes, or apply the saved plan: fleetbuild apply",
         )
     return run.out.ask("Apply this plan?")

@@ -42,8 +42,10 @@ def status(
             run.out.show(report.status_table(statuses, every_node=output.verbose))
             named = steps.cluster_options(cluster)
             by = fleet.labelled_by
-            state = nodes.again + state_option(run.state_dir)
-            ending = report.status_ending(statuses, inventory, by=by, cluster=named, state=state)
+            state = state_option(run.state_dir)
+            ending = report.status_ending(
+                statuses, inventory, by=by, cluster=named, state=state, options=nodes.again
+            )
             run.out.say("", *ending)
         run.exit_code = 3 if any(node.state == "unreachable" for node in statuses.values()) else 0
         if detailed_exitcode and run.exit_code == 0 and report.drifted_nodes(statuses):

@@ -100,11 +100,12 @@ def status_ending(
     by: str = "files",
     cluster: str = "",
     state: str = "",
+    options: str = "",
 ) -> list[str]:
     """Return the counts, the age of the facts, and what to do about drift.
 
-    `by` is kubernetes.labels; `cluster` and `state` hold the options that name the cluster
-    and the state directory.
+    `by` is kubernetes.labels; `cluster`, `state` and `options` hold the options that name the
+    cluster, the state directory, and the same nodes and passwords.
     """
     drifted = drifted_nodes(nodes)
     silent = [
@@ -126,7 +127,7 @@ def status_ending(
     if oldest:
         lines.append(f"Read {ago(oldest)}.")
     if mislabelled:
-        command = f"verify {again}" if by == "nfd" else f"emit labels --apply{cluster}"
+        command = f"verify {again}{options}" if by == "nfd" else f"emit labels --apply{cluster}"
         lines.append(f"wrong labels: {fold(mislabelled)}")
         lines.append(f"  fix: fleetbuild {command}{state}")
     if without_host:
@@ -135,5 +136,5 @@ def status_ending(
         {name: (nodes[name].state, nodes[name].reason, nodes[name].fix) for name in silent}
     )
     if drifted:
-        lines.append(f"Next: fleetbuild plan {again}{state}")
+        lines.append(f"Next: fleetbuild plan {again}{options}{state}")
     return lines

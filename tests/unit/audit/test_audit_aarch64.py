@@ -59,9 +59,10 @@ def used(*words):
 
 
 def test_a_function_that_only_asks_for_the_vector_length_is_not_a_use_of_sve():
-    rdvl, ret = 0x04BF5020, 0xD65F03C0
-    assert list(used(rdvl, ret)) == []
-    assert [use.feature for use in used(rdvl, rdvl)] == ["sve"]
+    rdvl, cntb, cntd, ret = 0x04BF5020, 0x0420E3E0, 0x04E0E3E0, 0xD65F03C0
+    for asks in (rdvl, cntb, cntd):
+        assert list(used(asks, ret)) == []
+        assert [use.feature for use in used(asks, asks)] == ["sve"]
 
 
 def test_the_atomics_helper_of_libgcc_is_not_a_use_of_atomics():

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from fleetbuild.cli.options import NodeOptions
 from fleetbuild.cli.show.result import next_command, places, result_lines
 from fleetbuild.cli.show.text import troubles
 from fleetbuild.models import NodeResult, PlannedNode, Result, WheelResult
@@ -109,6 +110,14 @@ def test_the_end_names_places_and_the_next_command() -> None:
     assert next_command(planned, gone, state) == again
     failed = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="build_failed"),))
     assert next_command(PLAN, failed, state) == again
+    nodes = NodeOptions(
+        limit="n1", config=Path("my fleet.yml"), ask_become_pass=True, vault_id=["dev@file"]
+    )
+    words = {"again": nodes.again, "logins": nodes.logins}
+    assert next_command(PLAN, failed, state, **words) == f"{again} -K --vault-id dev@file"
+    assert next_command(PLAN, result, state, **words) == (
+        "Next: fleetbuild status inv.yml --limit n1 --config 'my fleet.yml' -K --vault-id dev@file"
+    )
 
 
 def test_compiler_output_is_shown_as_lines() -> None:
