@@ -13,7 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleetbuild.hardware.rungs import RUNGS, Rung, flags
+from fleetbuild.hardware.flags import flags
+from fleetbuild.hardware.rungs import RUNGS, Rung
 
 PACKAGE = "hnswlib==0.8.0"
 ROUNDS = 9

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetbuild.errors import BlockedError
-from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import (
     Facts,
     LockedFile,
@@ -25,7 +24,6 @@ from fleetbuild.models import (
 from fleetbuild.models.build_parameters import BuildSpec, SourcePatch
 from fleetbuild.text import version_key
 
-_CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
 _FAILED_STATES = ("failed", "refused")
 
 
@@ -258,17 +256,3 @@ def results_of_failed_wheels(
 def _failed_wheel(group: PlannedGroup, wheels: Mapping[str, WheelResult]) -> WheelResult | None:
     results = (wheels.get(key_of(wheel)) for wheel in group.wheels)
     return next((wheel for wheel in results if wheel and wheel.state in _FAILED_STATES), None)
-
-
-def canaries(group: PlannedGroup, facts: Mapping[str, Facts], count: int) -> tuple[str, ...]:
-    """Return the weakest reachable nodes of a group, which get a release first."""
-    reachable = [name for name in group.nodes if facts[name].state == "ok"]
-    if len(reachable) <= 1:
-        return ()
-    return tuple(sorted(reachable, key=lambda name: (*_strength(facts[name]), name))[:count])
-
-
-def _strength(facts: Facts) -> tuple[int, tuple[int, ...], float]:
-    # The most likely cause of failure first: missing instructions, an old libc, too little memory.
-    libc = version_key(facts.libc.version) if facts.libc else ()
-    return len(_CODE_FEATURES & set(facts.features)), libc, facts.memory_gb or 0.0

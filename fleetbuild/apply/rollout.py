@@ -7,7 +7,7 @@ group that stops goes back to what it served before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,16 +17,18 @@ from typing import TypeVar
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
-from fleetbuild.apply.pending import canaries, pending_groups, pending_nodes
+from fleetbuild.apply.pending import pending_groups, pending_nodes
 from fleetbuild.apply.rollback import roll_back
 from fleetbuild.apply.wave import install_spec, installed_wheels, needed_space, wave
 from fleetbuild.audit.ownership import loaded_by_others, second_owners
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import Event, NodeResult, OnEvent, PlannedGroup
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import Event, Facts, NodeResult, OnEvent, PlannedGroup
 from fleetbuild.models.role_parameters import ChangedRelease
-from fleetbuild.text import fold
+from fleetbuild.text import fold, version_key
 
 GROUPS_AT_ONCE = 8  # each has an ansible-playbook of its own, which takes 100 MB
+_CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
 _GOOD_STATES = ("installed", "up_to_date")
 _FAILED_STATES = ("install_failed", "verify_failed")
 Reason = tuple[str, str | None]  # why a group stops, and what to do
@@ -142,7 +144,7 @@ def _try_canaries(
     stops answering too, the release may be the cause, and the group stops.
     """
     before = frozenset(progress.nodes)
-    ordered = canaries(group, progress.facts, len(group.nodes))
+    ordered = _weakest_first(group, progress.facts)
     first, rest = ordered[: run.plan.rollout.canary], ordered[run.plan.rollout.canary :]
     progress = wave(run, progress, group, _pending(first, progress), "canary")
     unreachable = _unreachable(progress, set(first) - before)
@@ -179,6 +181,20 @@ def _hold_back(run: Run, progress: Progress, group: PlannedGroup, why: Reason) -
         for name in names
     }
     return replace(progress, nodes={**progress.nodes, **held})
+
+
+def _weakest_first(group: PlannedGroup, facts: Mapping[str, Facts]) -> list[str]:
+    """Return the reachable nodes of a group: the canaries are the first of them."""
+    reachable = [name for name in group.nodes if facts[name].state == "ok"]
+    if len(reachable) <= 1:
+        return []
+    return sorted(reachable, key=lambda name: (*_strength(facts[name]), name))
+
+
+def _strength(facts: Facts) -> tuple[int, tuple[int, ...], float]:
+    # The most likely cause of failure first: missing instructions, an old libc, too little memory.
+    libc = version_key(facts.libc.version) if facts.libc else ()
+    return len(_CODE_FEATURES & set(facts.features)), libc, facts.memory_gb or 0.0
 
 
 def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:

@@ -24,7 +24,8 @@ import pytest
 import yaml
 
 import fleetbuild
-from fleetbuild.hardware.rungs import RUNGS, flags
+from fleetbuild.hardware.flags import flags
+from fleetbuild.hardware.rungs import RUNGS
 from tests.lab import Lab, runnable
 from tests.lab.fleet import HARDWARE
 from tests.torch_tree.assemble import HERE, LEAN, assemble, fetch

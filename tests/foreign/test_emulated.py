@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.audit import audit_wheel
-from fleetbuild.hardware.rungs import RUNGS, flags
+from fleetbuild.hardware.flags import flags
+from fleetbuild.hardware.rungs import RUNGS
 
 pytestmark = [pytest.mark.long, pytest.mark.network]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.hardware.rungs import RUNGS, flags
+from fleetbuild.hardware.flags import flags
+from fleetbuild.hardware.rungs import RUNGS
 
 pytestmark = pytest.mark.long
 

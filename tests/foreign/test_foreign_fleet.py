@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from fleetbuild import Fleet
-from fleetbuild.hardware.rungs import RUNGS, flags
+from fleetbuild.hardware.flags import flags
+from fleetbuild.hardware.rungs import RUNGS
 from tests.foreign.test_emulated_arm import HAVE
 from tests.foreign.test_emulated_arm import SOURCE as ARM_SOURCE
 from tests.lab import Lab

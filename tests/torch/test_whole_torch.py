@@ -23,7 +23,8 @@ from typing import Any
 import pytest
 
 from fleetbuild import Config, Event, Fleet, Plan, Result, audit_wheel, load_config
-from fleetbuild.hardware.rungs import RUNGS, flags
+from fleetbuild.hardware.flags import flags
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.store import Store
 from tests.factories.sdists import fetch_sdist
 from tests.lab import Lab

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from fleetbuild.hardware.flags import features_of_flags, rust_flags
-from fleetbuild.hardware.rungs import RUNGS, flags
+from fleetbuild.hardware.flags import features_of_flags, flags, rust_flags
+from fleetbuild.hardware.rungs import RUNGS
 
 
 @pytest.mark.parametrize(

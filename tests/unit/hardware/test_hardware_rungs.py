@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.hardware.rungs import RUNGS, Rung, best, flags, unknown_features, why_not
+from fleetbuild.hardware.flags import flags, unknown_features
+from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
 
 V2 = {"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"}
 V3 = V2 | {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}

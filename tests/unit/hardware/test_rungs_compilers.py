@@ -20,7 +20,8 @@ import yaml
 
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.wheel import audit_elf
-from fleetbuild.hardware.rungs import RUNGS, Rung, flags, unknown_features
+from fleetbuild.hardware.flags import flags, unknown_features
+from fleetbuild.hardware.rungs import RUNGS, Rung
 
 TABLE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "macros.yml").read_text())
 CROSS = "aarch64-linux-gnu-"

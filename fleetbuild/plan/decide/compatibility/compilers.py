@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from fleetbuild.hardware.compilers import packaged_gccs
 from fleetbuild.hardware.cuda import Gcc
-from fleetbuild.hardware.rungs import Rung, flags, known_since, unknown_features
+from fleetbuild.hardware.flags import flags, known_since, unknown_features
+from fleetbuild.hardware.rungs import Rung
 from fleetbuild.models import Facts
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.compatibility.constraints import joined
