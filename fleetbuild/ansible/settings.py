@@ -11,14 +11,16 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
 from fleetbuild.ansible._runner import capture, private_dir
 from fleetbuild.ansible.messages import sentence
 from fleetbuild.errors import InventoryError
-from fleetbuild.models import Facts, Node
+
+if TYPE_CHECKING:
+    from fleetbuild.models import Facts, Node
 
 # Only what differs from Ansible's own defaults: "DEFAULT_REMOTE_USER", "ssh.ssh_common_args".
 Settings = Mapping[str, Any]

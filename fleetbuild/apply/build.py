@@ -44,6 +44,7 @@ from fleetbuild.apply.pending import (
     source_of,
     wheel_identity,
 )
+from fleetbuild.errors import FleetbuildError
 from fleetbuild.files import raise_if_folder_is_full, sha256_of
 from fleetbuild.models import LockedFile, NodeResult, WheelResult, ignore
 from fleetbuild.models.build_parameters import BuildSpec, Requirement
@@ -157,7 +158,11 @@ class _Builds:
         }
 
     def _start(self, pool: ThreadPoolExecutor) -> None:
-        """Start the queued builds whose nodes are free."""
+        """Start the queued builds whose nodes are free; builds of failed nodes move on first."""
+        for assignment in self._queue:
+            if why := self.failed.get(assignment.node):
+                self._move(assignment, why)
+        self._queue = [self.assignments[key_of(build.wheel)] for build in self._queue]
         ready = tuple(build for build in self._queue if build.node not in self._builders)
         if not ready:
             return
@@ -184,6 +189,9 @@ class _Builds:
                 on_event=lambda event: self._events.put((batch, event)),
             )
             self._events.put((batch, hosts))
+        except FleetbuildError as problem:  # this batch could not start: the others go on
+            failed = HostRun("failed", f"{problem.message} {problem.fix}".strip())
+            self._events.put((batch, dict.fromkeys(nodes, failed)))
         except BaseException as problem:
             self._events.put((batch, problem))
 

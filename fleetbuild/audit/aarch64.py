@@ -18,7 +18,6 @@ from fleetbuild.audit.models import FeatureUse
 from fleetbuild.audit.pieces import Found, Kind, Piece, chunks
 
 _RETURN = 0xD65F03C0
-_RETURNS = array("I", [_RETURN])
 # rdvl; cntb, cnth, cntw, cntd
 _LENGTHS = ((0x04BF5000, 0xFFFFF800), (0x0420E000, 0xFF30FC00))
 _BRANCH_IF_ZERO = 0x34000000  # cbz of a 32-bit register
@@ -45,10 +44,8 @@ def used_features(data: bytes, pieces: Iterable[Piece]) -> Iterator[Found]:
                     if feature == "atomics" and _guarded(words, at):
                         continue
                     when = piece.when
-                    if feature == "sve" and _asks_for_length(words[at]):
-                        if words[at + 1 : at + 2] == _RETURNS:
-                            continue
-                        when = "default" if when == "load" else when
+                    if feature == "sve" and when == "load" and _asks_for_length(words[at]):
+                        when = "default"
                     if (feature, (when, piece.local)) in found:
                         continue
                     found.add((feature, (when, piece.local)))

@@ -27,7 +27,7 @@ from fleetbuild.models._base import Frozen
 
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _FORMAT = "2.0"
-READER = 4  # raised when read_needs finds more, so that files are read again
+READER = 6  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -58,9 +58,10 @@ class FileResults(Frozen):
 
     def on_cpu(self, features: Set[str], python: str) -> Run | None:
         """Return a run on a CPU that has and lacks the same features of those in the code."""
+        read = uses_of(self.needs) if self.needs else ()
         for run in self.runs:
             differing = emulated_features(run.cpu) ^ features
-            if run.python == python and not differing.intersection(run.uses):
+            if run.python == python and differing.isdisjoint((*run.uses, *read)):
                 return run
         return None
 
@@ -81,8 +82,10 @@ def verdict_from(
 ) -> Verdict:
     """Return the verdict from reading and, if a run on such a CPU is known, from the run."""
     run = results.on_cpu(features, python)
+    if run and run.verdict.dies and run.verdict.verdict != "no-kernel":
+        return run.verdict
     if results.needs is None:
-        return run.verdict if run and run.verdict.dies else undecided("it was not read")
+        return undecided("it was not read")
     static = judge(results.needs, package=package, arch=arch, features=features, sms=sms)
     if run is None or not results.needs.files or static.verdict == "no-kernel":
         return static
@@ -159,6 +162,13 @@ class Results:
 
     def keep(self, results: FileResults) -> None:
         """Write the results about a file."""
+        shipped = shipped_runs().get(results.sha256)
+        runs = [
+            run
+            for run in results.runs
+            if run.verdict.verdict != "undecided" and not (shipped and run in shipped.runs)
+        ]
+        results = results.model_copy(update={"runs": tuple(runs)})
         if path := self._path(results.sha256):
             write_atomically(path, results.model_dump_json() + "\n", mode=0o644)
 

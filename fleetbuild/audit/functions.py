@@ -60,6 +60,10 @@ _MACHINES = {
 }  # fmt: skip
 
 
+# Where the kernel tells the features of the CPU; libdeflate and others read it themselves.
+_ASKED_FILES = (b"/proc/self/auxv\0", b"/proc/cpuinfo\0")
+
+
 class Functions:
     """The functions of a file whose architecture is known."""
 
@@ -83,6 +87,12 @@ class Functions:
     @cached_property
     def asks_cpu(self) -> bool:
         """Return whether the file asks which features the CPU has."""
+        data = self._elf.data
+        return self._asks_itself or any(data.find(path) >= 0 for path in _ASKED_FILES)
+
+    @cached_property
+    def _asks_itself(self) -> bool:
+        # Other programs read _ASKED_FILES to count CPUs: there, names of functions say nothing.
         data, ask = self._elf.data, self._machine.asks_cpu
         return self._asks or any(
             ask(data, code.offset, code.offset + code.size) for code in self._elf.code
@@ -149,7 +159,7 @@ class Functions:
             for target in self._taken_by(start)
             if target in self._ends and not self._is_default(target)
         }
-        return frozenset(chosen | (self._named_guarded if self.asks_cpu else set()))
+        return frozenset(chosen | (self._named_guarded if self._asks_itself else set()))
 
     def _taken_by(self, start: int) -> Iterator[int]:
         place = self._elf.offset_of(start)

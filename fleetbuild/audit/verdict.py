@@ -7,7 +7,7 @@ symbol at fault. Pure: nothing is run.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -35,7 +35,10 @@ VERDICT_WORDS: dict[VerdictName, str] = {
 _WORST = ("dies-at-import", "refuses", "dies-in-use", "no-kernel", "undecided", "runs")
 DEATHS = frozenset(_WORST[:4])
 _SHOWN = 3
-_LEVEL = re.compile(r"[_-](avx[a-z0-9_]*|sse[a-z0-9_]*|fma|neon|sve2?|v[234])(?=\.)", re.IGNORECASE)
+# A level of the CPU in the name of a file or module: _swigfaiss_avx512, fuzz_cpp_avx2.
+LEVEL = re.compile(
+    r"[_-](avx512[a-z0-9_]*|avx2|avx|sse4_?[12]|ssse3|fma|neon|sve2?)(?=[.]|$)", re.IGNORECASE
+)
 _FEATURES = 2  # named with their symbol, of one file
 
 
@@ -66,7 +69,12 @@ def judge(
 ) -> Verdict:
     """Return the verdict for a machine with these CPU features and GPUs."""
     own = [elf for elf in needs.files if elf.arch == arch]
-    chosen = _chosen_by_level({elf.path for elf in own})
+    if needs.files and not own:
+        archs = ", ".join(sorted({elf.arch for elf in needs.files}))
+        return Verdict(
+            verdict="undecided", where=f"it has machine code for {archs}, not for {arch}"
+        )
+    chosen = _chosen_by_level(own, frozenset(features))
     verdicts = [
         *(
             finding
@@ -108,14 +116,28 @@ def refusal_of(package: str) -> str | None:
     return packages.get(canonicalize_name(package))
 
 
-def _chosen_by_level(paths: Collection[str]) -> frozenset[str]:
-    """Return the files that stand beside one of the same name without a level of the CPU.
+def _chosen_by_level(files: Sequence[ElfAudit], features: frozenset[str]) -> frozenset[str]:
+    """Return the files for a level that this CPU lacks, beside files without a level.
 
     Packages such as faiss and rapidfuzz load `_fuzz_avx2.so` in place of `_fuzz.so` if the CPU has
-    the level.
+    the level. A file that another one links is loaded on every CPU.
     """
-    plain = {path: _LEVEL.sub("", path) for path in paths}
-    return frozenset(path for path in paths if plain[path] != path and plain[path] in paths)
+    paths = {elf.path for elf in files}
+    linked = {name for elf in files for name in elf.needed}
+    return frozenset(
+        path
+        for path in paths
+        if (level := LEVEL.search(path))
+        and LEVEL.sub("", path) in paths
+        and path.rpartition("/")[2] not in linked
+        and _feature_of(level[1].lower()) not in features
+    )
+
+
+def _feature_of(level: str) -> str:
+    """Return the first feature of a level: avx512f of avx512_spr."""
+    beginnings = {"avx512": "avx512f", "avx2": "avx2", "avx": "avx", "sse4_2": "sse4_2"}
+    return next((name for start, name in beginnings.items() if level.startswith(start)), level)
 
 
 def _cpu(elf: ElfAudit, package: str, features: frozenset[str]) -> Iterator[Verdict]:

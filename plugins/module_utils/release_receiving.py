@@ -7,10 +7,12 @@ Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
 import shutil
+import stat
 
 from . import release_files
 from .release_root import Problem
@@ -83,15 +85,32 @@ def take_in(params, file):
             "{} arrived damaged: its sha256 is not the plan's.".format(file["file"]),
             ["run-to-copy"],
         )
+    os.chmod(path, 0o644)
 
 
 def copy(source, path):
-    """Copy a file and return the hash of the copied bytes."""
+    """Copy a file and return the hash of the copied bytes; "" for what is no plain file.
+
+    The user who sends files may put a link or a pipe there, and this may run as root: links are
+    not followed, and others can read the copy only once its hash is right.
+    """
     found = hashlib.sha256()
-    with open(source, "rb") as here, open(path, "wb") as there:
-        for chunk in iter(lambda: here.read(1 << 20), b""):
-            found.update(chunk)
-            there.write(chunk)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    try:
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            return ""
+        raise
+    with os.fdopen(descriptor, "rb") as here:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(new, "wb") as there:
+            for chunk in iter(lambda: here.read(1 << 20), b""):
+                found.update(chunk)
+                there.write(chunk)
     return found.hexdigest()
 
 

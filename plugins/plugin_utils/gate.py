@@ -76,7 +76,7 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
                     " the run"
                 )
             try:
-                checked = replies.checked(asked, reply)
+                checked = replies.checked(asked, {"msg": _exception(reply), **reply})
                 if "command" in checked:
                     advice.check_packages(checked, arguments)
             except replies.Refused as field:
@@ -136,6 +136,22 @@ def _worded(
         reply = {**reply, "fix": advice.sentence(reply["fix"], arguments)}
     said = [name for name in ("msg", "reason", "took_over") if own and reply.get(name)]
     return {**reply, **{name: f"{host} says: {reply[name]}" for name in said}}
+
+
+def _exception(reply: dict[str, Any]) -> str:
+    """Return the message of the exception that ended a module, and those of its causes.
+
+    Such a reply may have no `msg`: Ansible makes one of the exception.
+    """
+    problem = reply.get("exception") or ""
+    event = getattr(problem, "event", None)
+    if event is None:  # an older module: a traceback
+        return str(problem).strip().rpartition("\n")[2][-500:]
+    messages = []
+    while event is not None and len(messages) < 4:
+        messages.append(str(event.msg)[-500:])
+        event = getattr(event.chain, "event", None)
+    return ": ".join(messages)
 
 
 def _sets_variables(key: str) -> bool:

@@ -18,8 +18,8 @@ from tests.lab import Lab
 NODES = ["one", "three", "two"]
 # Puts the build folder on a file system of 64 MB, and fills that.
 FULL = (
-    "mkdir -p ~fleet/.cache /dev/shm/builds; cd ~fleet/.cache; rm -rf fleetbuild;"
-    " ln -s /dev/shm/builds fleetbuild; chown fleet: .;"
+    "mkdir -p ~fleet/.cache/fleetbuild /dev/shm/builds; cd ~fleet/.cache/fleetbuild;"
+    " rm -rf builds; ln -s /dev/shm/builds builds; chown fleet: .. .;"
     " chown fleet: /dev/shm/builds; dd if=/dev/zero of=/dev/shm/fill bs=64k"
 )
 

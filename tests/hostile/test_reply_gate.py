@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -172,6 +173,18 @@ def test_words_of_a_node_are_quoted_as_the_nodes() -> None:
         assert worded({name: ""}) == {name: ""}
     told = worded({"verification": {"reason": "x"}, "msg": "x"})
     assert told == {"verification": {"reason": "h1 says: x"}, "msg": "h1 says: x"}
+
+
+def test_the_exception_that_ended_a_module_is_its_message() -> None:
+    cause = SimpleNamespace(event=SimpleNamespace(msg="No space left on device", chain=None))
+    event = SimpleNamespace(msg="Failed to replace a file", chain=cause)
+    reply = {"exception": SimpleNamespace(event=event)}
+    assert gate._exception(reply) == "Failed to replace a file: No space left on device"
+    assert gate._exception({"exception": "Traceback:\n  x\nOSError: full"}) == "OSError: full"
+    assert gate._exception({"msg": "x"}) == ""
+    endless = SimpleNamespace(msg="x" * 10_000)
+    endless.chain = SimpleNamespace(event=endless)
+    assert len(gate._exception({"exception": SimpleNamespace(event=endless)})) < 2100
 
 
 def test_every_schema_and_field_has_an_honest_example() -> None:

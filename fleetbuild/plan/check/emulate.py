@@ -22,7 +22,7 @@ from typing import Any
 
 from fleetbuild.audit.evidence import undecided, use_of
 from fleetbuild.audit.import_names import import_names
-from fleetbuild.audit.verdict import Verdict
+from fleetbuild.audit.verdict import LEVEL, Verdict
 from fleetbuild.errors import BlockedError
 from fleetbuild.hardware.cpu_models import qemu_cpu
 from fleetbuild.plan.check.kinds import Kind
@@ -39,8 +39,6 @@ from fleetbuild.text import clean
 _STEPS = Path(__file__).with_name("emulated_steps.py")
 _SECONDS = 300.0  # of one script; QEMU is some twenty times slower than the CPU
 _EXTENSION = re.compile(r"(?P<name>[A-Za-z_]\w*)\.(?:cpython-\S+|abi3)\.so", re.ASCII)
-# A file that is named for a level of the CPU is left to the dispatcher of its package.
-_LEVEL = re.compile(r"avx|sse|fma|neon|sve|asimd|_v[234]\b", re.IGNORECASE)
 _ASIDE = {"test", "tests", "testing", "__main__", "conftest", "setup", "examples", "benchmarks"}
 _FRAME = re.compile(r'File "/env/([^"/]+)(?:/[^"]*)?"')
 _SCRIPT = """
@@ -140,12 +138,15 @@ def read_outcome(
     before = {line.split("\t")[1] for line in str(native["out"]).splitlines() if _is_failure(line)}
     failed = [line.split("\t") for line in lines if _is_failure(line)]
     new = [row for row in failed if row[1] not in before]
+    done = all(str(run["out"]).splitlines()[-1:] == ["done"] for run in (native, emulated))
     at = next((line for line in reversed(lines) if line.startswith(("import ", "use"))), "start")
     if native["code"] != 0 or emulated["code"] is None:
         why = "it fails on this machine, too" if native["code"] != 0 else "it took too long"
         return undecided(f"{why} (at: {at})")
     if new:
         return _refused(new[0], owned)
+    if emulated["code"] == 0 and not done:
+        return undecided(f"it ended before its use did (at: {at})")
     if emulated["code"] == 0:
         return Verdict(verdict="runs", evidence="emulated")
     return _died(emulated, at, owned)
@@ -199,7 +200,7 @@ def _modules(wheel: Path) -> list[str]:
     for path in paths:
         match = _EXTENSION.fullmatch(path.name)
         parts = (*path.parts[:-1], match["name"]) if match else ()
-        aside = _ASIDE & set(parts) or any(_LEVEL.search(part) for part in parts)
+        aside = _ASIDE & set(parts) or any(LEVEL.search(part) for part in parts)
         if parts and not aside and all(part.isidentifier() for part in parts):
             found.append(".".join(parts))
     return [*import_names(wheel), *sorted(set(found))]

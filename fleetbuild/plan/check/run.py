@@ -185,7 +185,9 @@ class _Checker:
         for file in stack.wheels:
             verdict = self._verdict(file, kind, stack.wheels)
             known = self._known[file.sha256]
-            native = isinstance(known, str) or bool(known.needs and known.needs.files)
+            native = isinstance(known, str) or bool(
+                known.needs and (known.needs.files or known.needs.problems)
+            )
             yield CheckRow(
                 name=file.name,
                 version=file.version,

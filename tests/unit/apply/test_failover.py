@@ -14,7 +14,7 @@ from fleetbuild.ansible.role_results import RoleResult
 from fleetbuild.apply.build_failures import failure_before_reply, machine_failure
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import result_lines
-from fleetbuild.errors import Interrupted
+from fleetbuild.errors import FleetbuildError, Interrupted
 from fleetbuild.models import Event, Plan, Result
 from tests.factories.fleets import facts
 from tests.factories.runs import (
@@ -197,6 +197,45 @@ def test_a_fallback_that_builds_for_its_own_group_does_so_first(
     result = apply(fleet, tmp_path, plan(group("avx", ["avx-1"], wheels=(helper,)), AVX2))
     assert [each.built_on for each in result.wheels] == ["avx2-1", "avx2-1"]
     assert most == [1]
+
+
+def test_a_build_that_waits_for_a_busy_node_moves_on_if_that_node_fails(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    names = ("avx2-1", "avx-3")
+    waiting = three(fallbacks=names, build_pythons=dict.fromkeys(("avx-1", *names), PYTHON))
+    fleet.trouble["build.yml", "avx-1"] = "lost"
+    fleet.trouble["build.yml", "avx2-1"] = "memory"
+    whole = fleet._build
+
+    def build(host: str, jobs: Any, trouble: str, on_event: Any) -> Any:
+        if host == "avx2-1":
+            threading.Event().wait(0.5)
+        return whole(host, jobs, trouble, on_event)
+
+    fleet._build = build
+    result = apply(fleet, tmp_path, plan(group("avx", THREE, wheels=(waiting,)), AVX2))
+    assert builds(fleet)[1:] == [["avx-3", "avx2-2"]]  # not on avx2-1
+    assert result.wheels[0].built_on == "avx-3"
+    assert [failed.node for failed in result.wheels[0].failed_on] == ["avx-1", "avx2-1"]
+
+
+def test_a_playbook_that_cannot_start_stops_no_other_build(
+    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "lost"
+    whole = fleet.playbook
+
+    def run_playbook(name: str, *, limit: Any, **more: Any) -> Any:
+        if (name, list(limit)) == ("build.yml", ["avx-2"]):
+            raise FleetbuildError("ansible-playbook stopped before its first task.", "See its log.")
+        return whole(name, limit=limit, **more)
+
+    monkeypatch.setattr(fleet, "playbook", run_playbook)
+    result = apply(fleet, tmp_path)
+    assert {wheel.package: wheel.state for wheel in result.wheels[1:]} == {"hnswlib": "built"}
+    assert {states(result)[name] for name in AVX2.nodes} == {"installed"}
+    assert result.wheels[0].state in ("failed", "built")
 
 
 def test_wheels_that_wait_for_a_lost_machine_are_built_by_their_fallbacks(

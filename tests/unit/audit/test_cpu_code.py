@@ -205,3 +205,14 @@ def test_machine_code_for_a_gpu_is_judged_by_its_sm(tmp_path):
     path = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3"), "demo/b": cubin})
     (found,) = check_wheel(path, target=TARGET, package="demo", wheel_version="1.0+cpu.avx")
     assert found == "demo/b contains GPU code for SM 8.6, but it must be for CPUs"
+
+
+@needs_gcc
+def test_a_file_that_reads_where_the_kernel_tells_the_features_asks_the_cpu(tmp_path):
+    source = f"""
+    #include <fcntl.h>
+    int out[64];
+    __attribute__((noinline, target("avx2"))) void work(void) {{ {WORK} }}
+    void use(void) {{ if (open("/proc/self/auxv", 0) > 0) work(); }}
+    """
+    assert audit(tmp_path, source, "-static-libgcc").checks_cpu

@@ -69,6 +69,22 @@ def test_a_file_named_for_a_level_beside_a_plain_one_is_left_to_the_package():
     assert (found.verdict, found.guarded) == ("runs", ("avx2",))
     alone = WheelNeeds(file="demo.whl", files=files[1:])
     assert judge(alone, package="demo", arch="x86_64", features=IVY).dies
+    linking = (files[0].model_copy(update={"needed": ("_c_avx2.abi3.so",)}), files[1])
+    loaded = WheelNeeds(file="demo.whl", files=linking)
+    assert judge(loaded, package="demo", arch="x86_64", features=IVY).dies
+    beyond = files[1].model_copy(update={"features": (use("avx512f", "load"),)})
+    haswell = CPU_MODELS["Haswell"].features
+    wrong = WheelNeeds(file="demo.whl", files=(files[0], beyond))
+    assert judge(wrong, package="demo", arch="x86_64", features=haswell).dies
+
+
+def test_code_for_another_architecture_alone_is_never_fine():
+    arm = WheelNeeds(file="demo.whl", files=(ElfAudit(path="_c.so", arch="aarch64"),))
+    found = judge(arm, package="demo", arch="x86_64", features=IVY)
+    assert (found.verdict, found.where) == (
+        "undecided",
+        "it has machine code for aarch64, not for x86_64",
+    )
 
 
 def test_a_package_that_checks_the_cpu_itself_refuses():
@@ -83,7 +99,8 @@ def test_a_file_that_cannot_be_read_is_never_fine():
 
 def test_files_for_other_architectures_do_not_count():
     one = ElfAudit(path="arm.so", arch="aarch64", features=(use("sve"),))
-    needs = WheelNeeds(file="demo.whl", files=(one,))
+    own = ElfAudit(path="x86.so", arch="x86_64")
+    needs = WheelNeeds(file="demo.whl", files=(one, own))
     assert judge(needs, package="demo", arch="x86_64", features=IVY).verdict == "runs"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -191,6 +192,25 @@ def test_a_copy_that_a_full_disk_cut_short_is_made_again(
     Path(node.params["staging"], file["sha256"], file["file"]).write_bytes(b"cut off")
     node.params["incoming"] = str(incoming)
     assert node.install()["active"]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_sent_is_a_plain_file_or_not_taken(
+    release: ModuleType, tmp_path: Path, kind: str
+) -> None:
+    node = Node(release, tmp_path, None)
+    incoming = tmp_path / "sent"
+    shutil.move(node.params["staging"], incoming)
+    (file,) = node.params["wheels"]
+    sent = incoming / file["sha256"] / file["file"]
+    sent.unlink()
+    if kind == "link":
+        sent.symlink_to("/etc/passwd")
+    else:
+        os.mkfifo(sent)
+    with pytest.raises(release.Problem, match="arrived damaged"):
+        node.install(incoming=str(incoming))
+    assert not [path for path in Path(node.root.path).rglob("*.whl") if path.is_file()]
 
 
 def test_no_folder_but_its_own_is_removed(release: ModuleType, tmp_path: Path) -> None:

@@ -73,6 +73,12 @@ def test_the_end_of_a_run_decides(emulated, said, words):
     assert words is None or words in found.where
 
 
+def test_a_run_that_ends_early_decides_nothing():
+    early = {"code": 0, "out": "import demo\n"}  # os._exit(0) in an import
+    assert outcome(early).verdict == "undecided"
+    assert outcome(FINE, native={**early, "errors": ""}).verdict == "undecided"
+
+
 def test_what_fails_on_this_machine_too_decides_nothing():
     failed = "import demo\nfailed\tdemo\t/env/demo/a.py\tImportError: libGL\nuse\ndone\n"
     both = {"code": 0, "out": failed, "errors": ""}
