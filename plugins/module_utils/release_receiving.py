@@ -89,7 +89,7 @@ def take_in(params, file):
 
 
 def copy(source, path):
-    """Copy a file and return the hash of the copied bytes; "" for what is no plain file.
+    """Copy a plain file and return the hash of the copied bytes; "" for anything else.
 
     The user who sends files may put a link or a pipe there, and this may run as root: links are
     not followed, and others can read the copy only once its hash is right.

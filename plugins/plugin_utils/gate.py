@@ -139,7 +139,7 @@ def _worded(
 
 
 def _exception(reply: dict[str, Any]) -> str:
-    """Return the message of the exception that ended a module, and those of its causes.
+    """Return the messages of the exception that ended a module and of its causes.
 
     Such a reply may have no `msg`: Ansible makes one of the exception.
     """

@@ -58,7 +58,7 @@ def used(*words, when="default"):
     return uses(data, when)
 
 
-def test_asking_for_the_vector_length_is_no_use_of_sve_at_load():
+def test_asking_for_the_vector_length_does_not_use_sve_at_load():
     rdvl, cntb, cntd, ret = 0x04BF5020, 0x0420E3E0, 0x04E0E3E0, 0xD65F03C0
     for asks in (rdvl, cntb, cntd):
         assert [use.when for use in used(asks, ret, when="load")] == ["default"]

@@ -195,7 +195,7 @@ def test_a_copy_that_a_full_disk_cut_short_is_made_again(
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_what_is_sent_is_a_plain_file_or_not_taken(
+def test_a_link_or_a_pipe_that_was_sent_is_not_taken(
     release: ModuleType, tmp_path: Path, kind: str
 ) -> None:
     node = Node(release, tmp_path, None)
