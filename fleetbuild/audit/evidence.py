@@ -214,6 +214,8 @@ def _with_runs(results: FileResults, more: Iterable[Run]) -> FileResults:
 def _read(path: Path) -> SharedResults:
     fix = "Name a file that fleetbuild check --export wrote."
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is not a file.", fix)
         if path.stat().st_size > _MAX_BYTES:
             raise UsageError(f"{path} is larger than {_MAX_BYTES >> 20} MiB.", fix)
         shared = SharedResults.model_validate_json(path.read_bytes())

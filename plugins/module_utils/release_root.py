@@ -164,7 +164,7 @@ def refuse_foreign(path, found):
     if found.st_uid not in (0, os.geteuid()):
         raise Problem(
             f"{path} belongs to user {found.st_uid}, and this run is user {os.geteuid()}.",
-            ["take-ownership", os.geteuid(), path],
+            ["take-ownership", path],
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Problem(

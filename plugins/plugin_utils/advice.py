@@ -64,7 +64,7 @@ sign-again-or-roll-back: Apply again: that signs the release again. To return to
 sign-with-allowed: Sign with the key of one of them (signing.key in fleetbuild.yml), or let root add this signer there.
 switch-off: Switch that off in the recipe: an environment variable or a patch.
 take-away-writing: Check its files, then run: chmod -R go-w {path}
-take-ownership: Check its files, then run: chown -R {number} {path}; or set another install path.
+take-ownership: Check its files, then give them to the user of this run (chown -R USER {path}), or set another install path.
 take-signers: Check the signers in it, then run: chown root {path}; chmod go-w {path}
 try-image: Try the image there, and see whether it has {python}; then plan again.
 unblock: Find out what blocks it, such as the disk, then run again.
@@ -83,6 +83,7 @@ _INSTALL = (
 )
 _PART = re.compile(r"\{[a-z]+\}")  # of a package's name: a version
 _HOLE = re.compile(r"\{([a-z]+)\}")
+_REMOVES = re.compile(r"\brm .*\{path\}")
 _NUMBER = re.compile(r"[0-9]{1,6}([.][0-9]{1,3})?")
 _FOUND = re.compile(r"[\w.@+/=-]{0,200}", re.ASCII)  # what a known failure found in an output
 _TARGET = re.compile(r"[a-z0-9.-]{1,100}")
@@ -117,6 +118,10 @@ def _filled(text, values, arguments):
     if len(values) != len(holes):
         raise ValueError
     filling = {hole: _checked(hole, value, arguments) for hole, value in zip(holes, values)}
+    if _REMOVES.search(text) and (
+        filling["path"] in _folders(arguments) or filling["path"].startswith("/etc/")
+    ):
+        raise ValueError  # neither all releases nor the signers are removed
     filling["python"] = arguments.get("python", "")
     return _HOLE.sub(lambda hole: str(filling[hole.group(1)]), text)
 
@@ -155,5 +160,9 @@ def _ours(named, arguments):
     folder = str(arguments.get("dir", ""))
     if re.search("/builds/[0-9a-f]{32}$", folder):
         return named.endswith(folder[folder.rindex("/builds/") :])
-    folders = [arguments.get("root"), arguments.get("staging"), "/etc/fleetbuild"]
-    return any(f"{named}/".startswith(f"{one}/") for one in folders if one)
+    return any(f"{named}/".startswith(f"{one}/") for one in _folders(arguments))
+
+
+def _folders(arguments):
+    named = [arguments.get("root"), arguments.get("staging"), "/etc/fleetbuild"]
+    return [folder for folder in named if folder]

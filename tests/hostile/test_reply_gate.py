@@ -221,8 +221,11 @@ def test_a_field_that_no_schema_names_is_dropped() -> None:
         ["remove-folder", "/"], ["remove-folder", "/etc"], ["remove-folder"], ["plan", "run"],
         ["free-space", "/opt/fleetbuild/../.."], ["free-space", "/opt/fleetbuild; sh"],
         ["free-space", "/opt/fleetbuild\ncurl evil"], ["free-space", "/opt/fleetbuild -rf /"],
-        ["free-space", "/opt/fleetbuildx"], ["free-space", 5], ["take-ownership", "0;sh", "/opt"],
-        ["take-ownership", 0, "/opt/fleetbuild$(id)"], ["take-ownership", "/opt/fleetbuild", 0],
+        ["free-space", "/opt/fleetbuildx"], ["free-space", 5], ["take-ownership", "/opt"],
+        ["take-ownership", "/opt/fleetbuild$(id)"], ["take-ownership", 1007, "/opt/fleetbuild"],
+        ["write-counter", "/opt/fleetbuild"], ["wait-for-run", 1, "/opt/fleetbuild"],
+        ["remove-folder-as-root", "/opt/fleetbuild"],
+        ["write-counter", "/etc/fleetbuild/allowed_signers"],
         ["install-venv", "/bin/evil"], ["pull-image", "curl"], ["install-gcc", "{python}"],
         ["library-missing", "$(id)", "g", "a"], ["library-missing", "`id`", "g", "a"],
         ["library-missing", "x on h1. Then\nrm -rf /", "g", "a"], ["library-missing", "x"],
@@ -245,8 +248,11 @@ def test_advice_of_a_node_that_is_not_the_controllers_is_not_given(fix: Any) -> 
             "Install the venv module of /usr/bin/python3 (Debian and Ubuntu: its -venv package).",
         ),
         (
-            ["take-ownership", 0, "/opt/fleetbuild"],
-            "Check its files, then run: chown -R 0 /opt/fleetbuild; or set another install path.",
+            ["take-ownership", "/opt/fleetbuild"],
+            (
+                "Check its files, then give them to the user of this run (chown -R USER"
+                " /opt/fleetbuild), or set another install path."
+            ),
         ),
         (["library-missing", "libgomp.so.1", "", ""], "Install libgomp.so.1 on h1 of its group."),
         (["library-missing", "x", "sh; g", "a"], "Install x on h1 of its group."),

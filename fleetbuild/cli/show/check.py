@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,7 @@ def _why(row: CheckRow) -> str:
 
 
 def _md(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    return re.sub(r"([\\|*_`\[\]()@#])", r"\\\1", text).replace("<", "&lt;")
 
 
 def _escaped(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -205,6 +206,9 @@ def test_a_file_without_results_is_refused(text):
         Results(Path("checks")).import_from(Path("bad.json"))
     with pytest.raises(UsageError, match=r"none\.json"):
         Results(Path("checks")).import_from(Path("none.json"))
+    os.mkfifo("pipe")
+    with pytest.raises(UsageError, match="pipe is not a file"):
+        Results(Path("checks")).import_from(Path("pipe"))
 
 
 @pytest.mark.usefixtures("index")
