@@ -416,12 +416,16 @@ def test_ctrl_c_releases_the_lock(fleet: FakeFleet, tmp_path: Path) -> None:
 
 
 def test_a_second_run_at_the_same_time_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+    refused = []
+
     def again(_: str) -> None:
-        apply(fleet, tmp_path)
+        with pytest.raises(LockedError) as caught:
+            apply(fleet, tmp_path)
+        refused.append(caught.value.exit_code)
 
     fleet.during = again
-    with pytest.raises(LockedError):
-        apply(fleet, tmp_path)
+    apply(fleet, tmp_path)
+    assert set(refused) == {8}
 
 
 def test_a_plan_without_a_lock_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
