@@ -213,6 +213,18 @@ def test_a_link_or_a_pipe_that_was_sent_is_not_taken(
     assert not [path for path in Path(node.root.path).rglob("*.whl") if path.is_file()]
 
 
+def test_a_copy_of_root_that_was_cut_short_is_missing(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(path: str) -> str:
+        raise PermissionError(path)
+
+    node = Node(release, tmp_path, None)
+    receiving = plugin("module_utils.release_receiving")
+    monkeypatch.setattr(receiving.release_files, "sha256", unreadable)
+    assert node.begin()["missing"] == node.params["wheels"]
+
+
 def test_no_folder_but_its_own_is_removed(release: ModuleType, tmp_path: Path) -> None:
     node = Node(release, tmp_path, None)
     other = tmp_path / "kept"
