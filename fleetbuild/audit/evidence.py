@@ -82,7 +82,7 @@ def verdict_from(
 ) -> Verdict:
     """Return the verdict from reading and, if a run on such a CPU is known, from the run."""
     run = results.on_cpu(features, python)
-    if run and run.verdict.dies and run.verdict.verdict != "no-kernel":
+    if run and run.verdict.dies:
         return run.verdict
     if results.needs is None:
         return undecided("it was not read")
