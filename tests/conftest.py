@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         soak = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in soak]
         config.hook.pytest_deselected(items=soak)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_inventories_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Read inventories as if none had been read before. Other caches (uv, pip) stay in use."""
+    folder = tmp_path_factory.mktemp("inventories")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fleetbuild.ansible.kept_inventories._folder", lambda: folder)
+        yield
 
 
 @pytest.fixture

@@ -72,16 +72,17 @@ def processes_of(private: Path) -> Iterator[Process]:
                 )
 
 
-def sweep() -> list[Path]:
-    """End runs whose controller and watcher were both killed; return their directories."""
+def sweep() -> list[str]:
+    """End runs whose controller and watcher were both killed; return a warning if there are any."""
     swept = []
     for parent in {MEMORY, Path(tempfile.gettempdir())}:
         for path in parent.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):
                 if _abandoned(path):
                     end(path)
-                    swept.append(path)
-    return swept
+                    swept.append(str(path))
+    removed = ", ".join(swept)
+    return [f"An earlier run was killed. Removed its directories: {removed}."] if swept else []
 
 
 def _abandoned(path: Path) -> bool:

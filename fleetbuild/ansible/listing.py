@@ -10,11 +10,10 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetbuild.ansible import _watch
 from fleetbuild.ansible._runner import Finished, capture, private_dir
 from fleetbuild.ansible.messages import messages, plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
@@ -56,7 +55,6 @@ def list_inventory(
         raise InventoryError(
             f"The inventory {source} does not exist.", "Name an inventory file or directory."
         )
-    swept = _watch.sweep()
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
         ended = _run(source, limit, secrets or Secrets(), on_start)
@@ -65,10 +63,6 @@ def list_inventory(
         if ended.code != 0:
             raise _problem(source, ended)
         listing = _listing(json.loads(ended.out), settings.result(), ended.err)
-    if swept:
-        removed = ", ".join(map(str, swept))
-        warning = f"An earlier run was killed. Removed its directories: {removed}."
-        listing = replace(listing, warnings=(*listing.warnings, warning))
     if not listing.hosts:
         raise _no_hosts(source, limit, listing.warnings)
     return listing

@@ -8,11 +8,20 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.ansible import Secrets, list_inventory, needs_rendering, render
+from fleetbuild.ansible import (
+    Listing,
+    Secrets,
+    list_inventory,
+    needs_rendering,
+    read_once,
+    render,
+    sweep,
+)
 from fleetbuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,33 +36,42 @@ def read_inventory(
     source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
 ) -> Inventory:
     """Return the nodes of an inventory as Ansible sees them, with rendered logins."""
-    _refuse_empty(str(source), limit)
-    # Ansible is slow to start, so it starts first and the modules for nodes and the probe are
-    # imported meanwhile. Not a daemon thread: exiting while an extension module loads may crash.
-    loading = threading.Thread(target=_load)
-    listing = list_inventory(str(source), limit=limit, secrets=secrets, on_start=loading.start)
-    wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
-    rendered = render(str(source), wanted, secrets=secrets)
+    source, secrets = str(source), secrets or Secrets()
+    _refuse_empty(source, limit)
+    killed = sweep()
+    listing = read_once(source, limit, secrets, lambda: _rendered(source, limit, secrets))
     from fleetbuild.models import Inventory  # noqa: PLC0415
     from fleetbuild.probe.inventory.nodes import node_of  # noqa: PLC0415
     from fleetbuild.this_machine import local_hosts  # noqa: PLC0415
 
-    local = {host: {"ansible_connection": "local"} for host in local_hosts(str(source))}
+    local = {host: {"ansible_connection": "local"} for host in local_hosts(source)}
     return Inventory(
-        source=str(source),
+        source=source,
         limit=limit,
         nodes=tuple(
             node_of(
                 host,
-                {**local.get(host, {}), **own, **rendered.get(host, {})},
+                {**local.get(host, {}), **own},
                 groups=listing.groups[host],
                 settings=listing.settings,
-                secrets=secrets or Secrets(),
+                secrets=secrets,
             )
             for host, own in listing.hosts.items()
         ),
-        warnings=listing.warnings,
+        warnings=(*listing.warnings, *killed),
     )
+
+
+def _rendered(source: str, limit: str | None, secrets: Secrets) -> Listing:
+    """Let Ansible read the inventory, with the rendered values of the variables that we use."""
+    # Ansible is slow to start, so it starts first and the modules for nodes and the probe are
+    # imported meanwhile. Not a daemon thread: exiting while an extension module loads may crash.
+    loading = threading.Thread(target=_load)
+    listing = list_inventory(source, limit=limit, secrets=secrets, on_start=loading.start)
+    wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
+    rendered = render(source, wanted, secrets=secrets)
+    hosts = {host: {**own, **rendered.get(host, {})} for host, own in listing.hosts.items()}
+    return replace(listing, hosts=hosts)
 
 
 def _refuse_empty(source: str, limit: str | None) -> None:

@@ -1,0 +1,153 @@
+"""Keep what Ansible said of an inventory in the user's cache, as long as no file of it changes.
+
+In: a source, a limit, and how to read them. Out: the listing that Ansible gave for the same files
+and settings. Not kept: what scripts, plugins, vaults or templates compute, and passwords.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fleetbuild.ansible._runner import find_program
+from fleetbuild.ansible.listing import Listing, is_host_list
+from fleetbuild.ansible.secrets import Secrets, vault_arguments
+from fleetbuild.ansible.settings import config_files
+from fleetbuild.files import remove_old, write_atomically
+
+_FORMAT = 1
+_MOST_BYTES, _MOST_FILES, _DAYS = 16 << 20, 5000, 30
+_VARS = ("group_vars", "host_vars")
+_COMPUTED = re.compile(rb"^#!|\$ANSIBLE_VAULT|!vault|^[\s{\"']*plugin[\"']?\s*:", re.MULTILINE)
+_TEMPLATE = re.compile(rb"\{[{%].*?[}%]\}", re.DOTALL)
+_REFERENCE = re.compile(rb"\{\{\s*[A-Za-z_]\w*\s*\}\}")  # another variable and nothing else
+_SECRET = re.compile(r"pass|secret|token|credential|api_?key", re.IGNORECASE)
+# Settings with which more than its files decides what an inventory says.
+_ELSEWHERE = re.compile(r"INVENTORY|VARIABLE_|VARS_|VAULT|CACHE_PLUGIN")
+
+
+def read_once(
+    source: str, limit: str | None, secrets: Secrets, read: Callable[[], Listing]
+) -> Listing:
+    """Return the kept listing of the same files, else what `read` returns."""
+    key = None if vault_arguments(secrets) else _key(source, limit)
+    if key is None:
+        return read()
+    file = _folder() / f"{_digest(str(Path.cwd()), source, repr(limit))}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if record["key"] == key:
+            return _listing(record["listing"])
+    listing = read()
+    # Files that changed meanwhile may have been read before or after the change.
+    if _holds_still(listing) and _key(source, limit) == key:
+        _keep(file, {"key": key, "listing": asdict(listing)})
+    return listing
+
+
+def _folder() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "fleetbuild" / "inventories"
+
+
+def _key(source: str, limit: str | None) -> str | None:
+    """Return a hash of all that decides the listing, or None if more than files decides it."""
+    if limit is not None and limit.startswith("@"):
+        return None
+    if any(place.exists() for place in _vars_plugins()):
+        return None
+    program = Path(find_program("ansible-inventory"))
+    env = [f"{k}={v}" for k, v in os.environ.items() if k == "HOME" or k.startswith("ANSIBLE_")]
+    parts = [str(_FORMAT), str(program), str(program.stat().st_mtime_ns), *sorted(env)]
+    try:
+        parts += [_digest(str(path), path.read_bytes()) for path in config_files()]
+        files = () if is_host_list(source) else _files(Path(source))
+        budget = _MOST_BYTES
+        for number, path in enumerate(files):
+            content = path.read_bytes()
+            budget -= len(content)
+            if number >= _MOST_FILES or budget < 0 or _is_computed(path, content):
+                return None
+            parts.append(_digest(str(path), content))
+    except OSError:
+        return None
+    return _digest(str(Path.cwd()), source, repr(limit), *parts)
+
+
+def _vars_plugins() -> tuple[Path, ...]:
+    """Return the folders whose plugins give hosts variables without being enabled."""
+    home = Path(os.environ.get("ANSIBLE_HOME") or "~/.ansible").expanduser()
+    return home / "plugins" / "vars", Path("/usr/share/ansible/plugins/vars")
+
+
+def _files(source: Path) -> Iterator[Path]:
+    """Yield the files that Ansible may read for this inventory."""
+    if source.is_file():
+        yield source
+    folders = [source] if source.is_dir() else [source.parent / name for name in _VARS]
+    for folder in folders:
+        if folder.is_file():
+            yield folder
+        for place, inner, files in os.walk(folder, onerror=_raise):
+            if any(Path(place, name).is_symlink() for name in inner):
+                raise OSError(f"{place} has links to folders")
+            inner.sort()
+            yield from (Path(place, name) for name in sorted(files))
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _is_computed(path: Path, content: bytes) -> bool:
+    """Return whether a file is a program, or has values that Ansible works out."""
+    templates = _TEMPLATE.findall(content)
+    return (
+        os.access(path, os.X_OK)
+        or _COMPUTED.search(content) is not None
+        or not all(map(_REFERENCE.fullmatch, templates))
+    )
+
+
+def _holds_still(listing: Listing) -> bool:
+    """Return whether no setting brings in other sources and no variable looks like a secret."""
+    return not any(map(_ELSEWHERE.search, listing.settings)) and not _has_secret(listing.hosts)
+
+
+def _has_secret(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_SECRET.search(str(name)) or _has_secret(inner) for name, inner in value.items())
+    return isinstance(value, list) and any(map(_has_secret, value))
+
+
+def _listing(kept: Mapping[str, Any]) -> Listing:
+    return Listing(
+        hosts=dict(kept["hosts"]),
+        groups={host: tuple(groups) for host, groups in kept["groups"].items()},
+        settings=dict(kept["settings"]),
+        warnings=tuple(kept["warnings"]),
+    )
+
+
+def _keep(file: Path, record: Mapping[str, Any]) -> None:
+    """Write the record; a cache that cannot be written costs time and nothing else."""
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(record))
+        remove_old(file.parent.glob("*.json"), _DAYS)
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()
