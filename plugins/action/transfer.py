@@ -8,6 +8,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from ..plugin_utils.gate import guarded
+
 # Ansible puts a path into commands of sftp, and this one comes from the node.
 _PLAIN = re.compile(r"(/(?![.]{1,2}(/|$))[A-Za-z0-9_.@+][A-Za-z0-9_.@+-]*)+")
 
@@ -22,7 +24,28 @@ class ActionModule(ActionBase):
         folder, files = self._task.args["folder"], self._task.args["files"]
         if not _PLAIN.fullmatch(folder):
             raise AnsibleActionFail("The node named a folder that is not a plain path.")
-        if not self._task.check_mode:
-            for file in files:
-                self._connection.put_file(file["path"], f"{folder}/{file['sha256']}/{file['file']}")
+        for file in [] if self._task.check_mode else files:
+            target = f"{folder}/{file['sha256']}/{file['file']}"
+            if self._writes_as_another_user():
+                copied = self._copy(file["path"], target, task_vars)
+                if copied.get("failed"):
+                    return {**result, **copied}
+            else:
+                self._connection.put_file(file["path"], target)
         return {**result, "changed": bool(files)}
+
+    def _writes_as_another_user(self) -> bool:
+        """Return whether the folder belongs to another user than the one who logs in."""
+        become = self._play_context.become
+        return bool(become) and self.get_become_option("become_user") != self._get_remote_user()
+
+    def _copy(self, path: str, target: str, task_vars: Any) -> dict[str, Any]:
+        """Send a file as the user who logs in, and put it there as the other one."""
+        task = self._task.copy()
+        task.args = {"src": path, "dest": target, "mode": "0644"}
+        action = guarded("copy")(
+            task, self._connection, self._play_context, self._loader, self._templar,
+            self._shared_loader_obj,
+        )  # fmt: skip
+        copied: dict[str, Any] = action.run(task_vars=task_vars)
+        return copied

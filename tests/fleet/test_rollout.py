@@ -70,7 +70,9 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Fleet:
-    lab = make_lab({"nodes": {name: {"hardware": "avx2"} for name in NODES}})
+    nodes: dict[str, dict[str, Any]] = {name: {"hardware": "avx2"} for name in NODES}
+    nodes["three"]["vars"] = {"ansible_become": True}  # so that files are sent as another user
+    lab = make_lab({"nodes": nodes})
     folder = tmp_path_factory.mktemp("rollout")
     (folder / "drain.yml").write_text(DRAIN)
     return Fleet(lab, folder)
