@@ -11,10 +11,10 @@ import os
 import shutil
 import subprocess
 
+from .builder.own_pip import pip_wheel
+
 TOOLS = ".tools"  # beside releases; no release name starts so
-BUNDLED = ("/usr/share/python-wheels", "/usr/share/python3-wheels")  # where distributions keep it
 OLDEST = 8  # uv installs for Python 3.8 and newer
-FIND_ENSUREPIP = "import ensurepip, os; print(os.path.dirname(ensurepip.__file__))"
 
 
 def kept_uv(folder, uv):
@@ -108,24 +108,3 @@ def install_with_pip(path, files, run):
     command += ["--isolated", "--no-input", "--disable-pip-version-check", "install"]
     command += ["--no-index", "--no-deps", "--no-cache-dir", "--force-reinstall"]
     run([*command, *files], ["plan-for-python"])
-
-
-def pip_wheel(python):
-    """Return the pip wheel that comes with a Python, or an empty text."""
-    try:
-        folder = subprocess.check_output(
-            [python, "-I", "-S", "-c", FIND_ENSUREPIP],
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            universal_newlines=True,
-            timeout=60,
-        ).strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    found = [
-        wheel
-        for place in (os.path.join(folder, "_bundled"), *BUNDLED)
-        for wheel in sorted(glob.glob(os.path.join(place, "pip-*.whl")))
-    ]
-    return found[-1] if found else ""

@@ -202,6 +202,11 @@ sha256:
   description: The wheel's hash. Empty until the build is done.
   returned: always
   type: str
+missing:
+  description: The hashes of the source and the wheels that are to be sent, see EXAMPLES.
+  returned: state is prepared
+  type: list
+  elements: str
 home:
   description:
     - What C(~) in O(dir) stands for. Empty if the folder is in C(/var/cache) instead of
@@ -323,12 +328,11 @@ def main():
     build = Build(module.params)
     try:
         if module.params["state"] == "prepared":
-            if not module.check_mode:
-                build.prepare()
+            missing = [] if module.check_mode else build.prepare()
             status = build.status()
             home = str(pathlib.Path.home()) if module.params["dir"] == asked else ""
             changed = status["state"] not in ("done", "running")
-            module.exit_json(changed=changed, home=home, **status)
+            module.exit_json(changed=changed, home=home, missing=missing, **status)
         if module.params["state"] == "built":
             module.exit_json(changed=True, **build.run())
         module.exit_json(changed=False, **wait(build, module.params["poll"]))
@@ -350,12 +354,12 @@ def wait(build, poll):
     """Return the build's status once it has ended, or after `poll` seconds."""
     began = time.monotonic()
     while True:
-        status = build.status()
         waited = time.monotonic() - began
-        # The async job needs a moment until it holds the lock.
-        starting = status["state"] == "absent" and waited < 30
-        if not starting and (status["state"] != "running" or waited >= poll):
-            break
+        if waited >= poll or not build.is_locked():
+            status = build.status()  # reads the log
+            # The async job needs a moment until it holds the lock.
+            if status["state"] != "absent" or waited >= 30:
+                break
         time.sleep(0.25)
     if status["state"] == "absent":
         status.update(

@@ -167,6 +167,7 @@ SCHEMAS = {
             seconds=optional(SECONDS), last_line=text(2000),
         ),
         "attached": flag,
+        "missing": each(SHA256),
         **_FIX,
     },
     "release": {

@@ -31,7 +31,8 @@ HONEST: dict[str, dict[str, Any]] = {
         "isolation": "user", "container": "", "seconds": 1.5, "reason": "", "errors": ["x"],
         "kind": "machine",
         "progress": {"done": 1, "total": 2, "steps": 3, "seconds": 1.0, "last_line": "x"},
-        "attached": True, "fix": ["see-log"],
+        "attached": True,
+        "missing": ["0" * 64], "fix": ["see-log"],
     },
     "release": {
         "counter": 1, "took_over": "", "root": "/opt", "incoming": "/opt/wheels",

@@ -16,6 +16,7 @@ import time
 from .build_folder import ANOTHER_ATTEMPT, Folder
 from .compilers import chosen_compilers, make_wrappers
 from .memory import kills, ran_out
+from .own_pip import pip_wheel
 from .source_tree import lay_source, text_of, tree_hash
 from .stamp_wheel import stamp
 from .wheel_inputs import (
@@ -31,6 +32,12 @@ from .wheel_inputs import (
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
+
+
+UNPACK = (
+    "import sys, sysconfig, zipfile;"
+    " zipfile.ZipFile(sys.argv[1]).extractall(sysconfig.get_path('purelib'))"
+)
 
 
 class Steps(Folder):
@@ -88,9 +95,12 @@ class Steps(Folder):
         python = self.at("venv", "bin", "python")
         shutil.rmtree(self.at("venv"), ignore_errors=True)
         plain = self.plain_environment()
-        code = self.call(
-            log, [self.params["python"], "-I", "-m", "venv", self.at("venv")], plain, deadline
-        )
+        # To have ensurepip install its pip takes seconds; to unpack it does not.
+        wheel = pip_wheel(self.params["python"])
+        command = [self.params["python"], "-I", "-m", "venv", *(["--without-pip"] if wheel else [])]
+        code = self.call(log, [*command, self.at("venv")], plain, deadline)
+        if wheel and code == 0:
+            code = self.call(log, [python, "-I", "-c", UNPACK, wheel], plain, deadline)
         if code != 0:
             raise BuildFailed(
                 "{} cannot make a virtual environment.".format(self.params["python"]),

@@ -21,6 +21,7 @@ from . import container, isolation
 from .build_folder import errors_in
 from .build_steps import NATIVE, PATH, Steps
 from .container import CONTAINER
+from .input_files import InputFiles
 from .isolation import NAMESPACES, NOTHING, OWN_USER, CannotIsolate, View
 from .source_tree import sha256
 from .stamp_wheel import StampError
@@ -37,10 +38,23 @@ class Build(Steps):
     """A build with the module's parameters."""
 
     def prepare(self):
-        """Create the folder, and the user that builds; delete the status of a failed build."""
+        """Create the folder, and the user that builds; delete the status of a failed build.
+
+        Return the hashes of the files that the build needs and this node lacks.
+        """
         self.refuse_foreign()
         super().prepare()
         isolation.build_user(create=True)
+        needs_none = self.status()["state"] in ("running", "done")
+        return [] if needs_none else self.input_files().expect()
+
+    def input_files(self):
+        """Return the wheels, and the source if it is an archive."""
+        wheels = self.params["requirements"] + self.params["toolkit_wheels"]
+        wanted = [(item["file"], item["sha256"]) for item in wheels]
+        if self.params["source_sha256"]:
+            wanted.append((self.params["source"], self.params["source_sha256"]))
+        return InputFiles(self.dir, wanted)
 
     def status(self):
         """Return the status. A wheel that was built elsewhere does not count: in another image, or
@@ -121,21 +135,14 @@ class Build(Steps):
 
     def check_inputs(self):
         """Check the hash of every copied file, and let the build's user read them."""
-        wheels = self.params["requirements"] + self.params["toolkit_wheels"]
-        wanted = [(item["file"], item["sha256"]) for item in wheels]
-        if self.params["source_sha256"]:
-            wanted.append((self.params["source"], self.params["source_sha256"]))
-        for name, expected in wanted:
-            path = self.at("in", name)
-            if os.path.isfile(path) and sha256(path) == expected:
-                continue
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            raise BuildFailed(
-                f"{name} is not the planned file: its sha256 differs.",
-                ["run-to-copy-file"],
-                INPUT,
-            )
+        files = self.input_files()
+        for name, expected in files.wanted:
+            if not files.lay(name, expected):
+                raise BuildFailed(
+                    f"{name} is not the planned file: its sha256 differs.",
+                    ["run-to-copy-file"],
+                    INPUT,
+                )
         if os.geteuid() == 0:
             for folder, _folders, files in os.walk(self.at("in")):
                 for path in (folder, *(os.path.join(folder, name) for name in files)):
@@ -269,7 +276,7 @@ class Build(Steps):
             os.close(folder)
         with open(taken + ".sha256", "w", encoding="ascii") as file:
             file.write(f"{sha256(taken)}  {name}\n")
-        for folder in ("in", "work", "steps"):
+        for folder in ("in", "incoming", "work", "steps"):
             shutil.rmtree(self.at(folder), ignore_errors=True)  # large, and done with
         return taken
 
