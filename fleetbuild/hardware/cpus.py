@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from archspec.cpu import TARGETS
@@ -58,8 +59,9 @@ _ARM_IMPLEMENTERS = {"0x41": "ARM", "0x43": "Cavium", "0x46": "Fujitsu", "0x4e":
                      "0x61": "Apple", "0xc0": "Ampere"}  # fmt: skip
 
 
+@lru_cache(maxsize=256)  # nodes of one kind have one answer
 def microarchitecture(
-    arch: str, features: Set[str], vendor: str | None = None, part: str | None = None
+    arch: str, features: frozenset[str], vendor: str | None = None, part: str | None = None
 ) -> str | None:
     """Return the best microarchitecture whose features are all present: `haswell`, `neoverse_v1`.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from archspec.cpu import TARGETS
 
@@ -60,6 +60,7 @@ def flags(rung: Rung, compiler: str, version: str | None) -> str:
     return f"-march={march}" + "".join(spelled) + hidden
 
 
+@lru_cache(maxsize=1024)
 def unknown_features(rung: Rung, compiler: str, version: str | None) -> frozenset[str]:
     """Return the rung's features that this compiler does not know; empty if its version is
     unknown."""

@@ -10,9 +10,9 @@ from fleetbuild.hardware.cpus import microarchitecture
 X86 = ("ivybridge", "haswell", "skylake_avx512", "cascadelake", "zen3", "zen4")
 
 
-def flags(name: str) -> set[str]:
+def flags(name: str) -> frozenset[str]:
     """The microarchitecture's flags, as the kernel spells them."""
-    return {"pni" if flag == "sse3" else flag for flag in TARGETS[name].features}
+    return frozenset("pni" if flag == "sse3" else flag for flag in TARGETS[name].features)
 
 
 @pytest.mark.parametrize("name", X86)
