@@ -1,6 +1,6 @@
 """A small wheel installed on 1 and 6 SSH nodes, beside a playbook of four tasks, and scp with uv.
 
-python -m benchmarks.install [--nodes 1 6] [--rounds 2] [--before COMMIT]
+python -m benchmarks.install [--nodes 1 6] [--rounds 2] [--before COMMIT] [--megabytes 190]
 
 fleetbuild also probes, reserves, verifies and records; the others do not. All take turns in one run
 on one machine, each from an empty install path, with connections of their own. `sessions` counts
@@ -14,6 +14,7 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,11 +27,16 @@ from uv import find_uv_bin
 
 from benchmarks.apply import Tree, checkout
 from benchmarks.probe import HERE, SCRIPTS, say
-from tests.factories.files import make_wheel
 from tests.lab import Lab
 
 HAND = "/opt/fleetbuild/by-hand"
 LINK = "/opt/fleetbuild/current"
+MAKE = """
+import os, pathlib
+from tests.factories.files import make_wheel
+files = {{"small/__init__.py": b"x = 1", "small/data": os.urandom({size})}}
+make_wheel(pathlib.Path({folder!r}), "small", files=files)
+"""
 PLAYBOOK = """
 - hosts: all
   gather_facts: false
@@ -52,11 +58,12 @@ class Way:
     """One way to install the wheel, and what each turn took."""
 
     name: str
-    run: Callable[[Path], None]
+    run: Callable[[Path], int]  # returns the memory of the largest process, in kB
     repeats: bool = True  # whether a second run sees that nothing is left to do
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     sessions: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
     wall_again: list[float] = field(default_factory=list)  # with nothing left to do
     cpu_again: list[float] = field(default_factory=list)
 
@@ -70,7 +77,7 @@ def measure(way: Way, lab: Lab, scratch: Path) -> None:
         )
     calls = scratch / "calls"
     calls.write_text("")
-    timed(way.run, calls, way.wall, way.cpu)
+    way.memory.append(timed(way.run, calls, way.wall, way.cpu))
     way.sessions.append(len(calls.read_text().splitlines()) / len(lab.nodes))
     say(f"{way.name}: {way.wall[-1]:.1f} s, CPU {way.cpu[-1]:.1f} s, sessions {way.sessions[-1]}")
     if way.repeats:
@@ -78,15 +85,16 @@ def measure(way: Way, lab: Lab, scratch: Path) -> None:
         say(f"  again: {way.wall_again[-1]:.1f} s, CPU {way.cpu_again[-1]:.1f} s")
 
 
-def timed(run: Callable[[Path], None], calls: Path, wall: list[float], cpu: list[float]) -> None:
+def timed(run: Callable[[Path], int], calls: Path, wall: list[float], cpu: list[float]) -> int:
     """Run once, and note how long it took and the CPU of this machine's processes for it."""
     before, began = os.times(), time.monotonic()
-    run(calls)
+    memory = run(calls)
     after = os.times()
     wall.append(time.monotonic() - began)
     cpu.append(
         after.children_user + after.children_system - before.children_user - before.children_system
     )
+    return memory
 
 
 def counting(scratch: Path) -> Path:
@@ -107,11 +115,11 @@ def counting(scratch: Path) -> Path:
 def ways(lab: Lab, scratch: Path, wheel: Path, trees: Sequence[Tree], programs: Path) -> list[Way]:
     """fleetbuild of each tree, the playbook, and what a user types for one node."""
 
-    def start(words: Sequence[str | Path], calls: Path, **env: str) -> None:
+    def start(words: Sequence[str | Path], calls: Path, **env: str) -> int:
         path = f"{programs}:{os.environ['PATH']}"
-        run(words, {**os.environ, "CALLS": str(calls), "PATH": path, **env}, scratch)
+        return run(words, {**os.environ, "CALLS": str(calls), "PATH": path, **env}, scratch)
 
-    def fleetbuild(tree: Tree) -> Callable[[Path], None]:
+    def fleetbuild(tree: Tree) -> Callable[[Path], int]:
         line, env = tree.command("apply")
         own = {"PYTHONPATH": env["PYTHONPATH"]}
         return lambda calls: start(line, calls, **own)
@@ -119,7 +127,7 @@ def ways(lab: Lab, scratch: Path, wheel: Path, trees: Sequence[Tree], programs: 
     book = scratch / "four.yml"
     book.write_text(PLAYBOOK.replace("WHEEL", str(wheel)).replace("NAME", wheel.name))
 
-    def playbook(calls: Path) -> None:
+    def playbook(calls: Path) -> int:
         sockets = tempfile.mkdtemp(dir=scratch)
         line: list[str | Path] = [
             SCRIPTS / "ansible-playbook",
@@ -129,16 +137,17 @@ def ways(lab: Lab, scratch: Path, wheel: Path, trees: Sequence[Tree], programs: 
             "25",
             book,
         ]
-        start(line, calls, ANSIBLE_SSH_CONTROL_PATH_DIR=sockets, ANSIBLE_PIPELINING="True")
+        return start(line, calls, ANSIBLE_SSH_CONTROL_PATH_DIR=sockets, ANSIBLE_PIPELINING="True")
 
-    def by_hand(calls: Path) -> None:
+    def by_hand(calls: Path) -> int:
+        largest = []
         for name in lab.nodes:
             options = ("-F", lab.ssh_config)
             start(["scp", "-q", *options, str(wheel), find_uv_bin(), f"{name}:"], calls)
             install = f"./uv -q venv {HAND} && ./uv -q pip install --offline -p {HAND} ./*.whl"
-            start(
-                ["ssh", *options, name, f"sudo sh -c '{install} && ln -sfn {HAND} {LINK}'"], calls
-            )
+            shell = f"sudo sh -c '{install} && ln -sfn {HAND} {LINK}'"
+            largest.append(start(["ssh", *options, name, shell], calls))
+        return max(largest)
 
     return [
         *(Way(f"fleetbuild apply ({tree.name})", fleetbuild(tree)) for tree in trees),
@@ -147,21 +156,30 @@ def ways(lab: Lab, scratch: Path, wheel: Path, trees: Sequence[Tree], programs: 
     ]
 
 
-def run(words: Sequence[str | Path], env: dict[str, str], folder: Path) -> None:
-    done = subprocess.run(
-        list(map(str, words)), env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise SystemExit(f"{words}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+def run(words: Sequence[str | Path], env: dict[str, str], folder: Path) -> int:
+    """Run a command to its end; return the memory of its largest process, in kB."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            list(map(str, words)), env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=said,
+            stderr=said,
+        )  # fmt: skip
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            said.seek(0)
+            raise SystemExit(f"{words}:\n{said.read()[-4000:]}")
+    return used.ru_maxrss
 
 
-def fleet(nodes: int, rounds: int, before: str | None) -> None:
+def fleet(nodes: int, rounds: int, before: str | None, megabytes: int) -> None:
     """Measure this number of nodes and print the table."""
     scratch = Path(tempfile.mkdtemp(prefix="fleetbuild-bench-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        wheel = make_wheel(scratch / "wheels", "small", files={"small/__init__.py": b"x = 1\n"})
+        # In a process of its own: Linux counts the memory of the process that starts another one.
+        code = MAKE.format(folder=str(scratch / "wheels"), size=megabytes << 20)
+        subprocess.run([sys.executable, "-c", code], cwd=HERE, check=True)
+        (wheel,) = (scratch / "wheels").iterdir()
         config = scratch / "fleetbuild.yml"
         config.write_text(
             yaml.safe_dump({"index": [str(wheel.parent)], "build": {"policy": "published"},
@@ -179,14 +197,15 @@ def fleet(nodes: int, rounds: int, before: str | None) -> None:
             for way in found if number % 2 == 0 else found[::-1]:
                 measure(way, lab, scratch)
     one = {kind: statistics.median(getattr(found[-2], kind)) for kind in ("wall", "cpu")}
-    say(f"{nodes} node(s), load {os.getloadavg()[0]:.1f}; ratios to the playbook")
-    say("| way | wall | CPU | sessions per node | again: wall | again: CPU |")
-    say("|---|---|---|---|---|---|")
+    say(f"{nodes} node(s), {megabytes} MB, load {os.getloadavg()[0]:.1f}; ratios to the playbook")
+    say("| way | wall | CPU | largest process | sessions per node | again: wall | again: CPU |")
+    say("|---|---|---|---|---|---|---|")
     for way in found:
         wall, cpu = statistics.median(way.wall), statistics.median(way.cpu)
         say(
             f"| {way.name} | {wall:.1f} s ({wall / one['wall']:.2f}) | {cpu:.1f} s"
-            f" ({cpu / one['cpu']:.2f}) | {statistics.median(way.sessions):.0f} |"
+            f" ({cpu / one['cpu']:.2f}) | {max(way.memory) // 1024} MB"
+            f" | {statistics.median(way.sessions):.0f} |"
             + (
                 f" {statistics.median(way.wall_again):.1f} s |"
                 f" {statistics.median(way.cpu_again):.1f} s |"
@@ -202,9 +221,10 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 6])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--before", metavar="COMMIT")
+    parser.add_argument("--megabytes", type=int, default=0, help="size of the wheel")
     given = parser.parse_args()
     for nodes in given.nodes:
-        fleet(nodes, given.rounds, given.before)
+        fleet(nodes, given.rounds, given.before, given.megabytes)
 
 
 if __name__ == "__main__":

@@ -258,6 +258,9 @@ def _environment(settings: Settings, name: str) -> dict[str, str]:
         env["ANSIBLE_INJECT_FACT_VARS"] = "False"  # defence in depth, with action_plugins
     if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:
         env["ANSIBLE_PIPELINING"] = "True"
+    if "ssh.ssh_args" not in settings:
+        # As by default, but without -C: wheels are compressed, and ssh takes seconds for each.
+        env["ANSIBLE_SSH_ARGS"] = "-o ControlMaster=auto -o ControlPersist=60s"
     if "ssh.password_mechanism" not in settings and shutil.which("sshpass"):
         # sshpass uses a pipe; the default of ansible-core 2.19 leaves the password in /dev/shm if
         # killed.
