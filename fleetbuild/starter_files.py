@@ -63,6 +63,7 @@ packages:                       # the packages of the release, pinned; one envir
 # signing:
 #   key: null                   # an SSH key that signs the provenance of wheels, and releases
 #   fleet: null                 # production: nodes can refuse releases of other fleets
+#   valid_days: null            # 90: afterwards a release is signed again
 
 # kubernetes:
 #   label_domain: fleetbuild.dev

@@ -94,8 +94,7 @@ def _result_from_facts(
 
 def is_serving(plan: Plan, group: PlannedGroup, facts: Facts) -> bool:
     """Return whether the group's release is current and verified on the node."""
-    current = facts.release.get(plan.release)
-    return current is not None and current.id == group.release_id and current.verified
+    return facts.serves(plan.release, group.release_id)
 
 
 def pending_nodes(group: PlannedGroup, results: Collection[str]) -> tuple[str, ...]:

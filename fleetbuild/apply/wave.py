@@ -167,12 +167,16 @@ def _signed(
     if run.tools.sign is None:
         return {}
     own = {"python", "verified", "files_sha256"}  # differ between the nodes of a group
+    target = group.target
     about = manifest(run, progress, group, group.nodes[0]).model_dump(mode="json", exclude=own)
     signed = run.tools.sign(
         {
+            "features": list(target.features),
+            "machine": target.arch,
             "manifest": about,
             "plan": run.plan.digest,
             "root": release_root(run.plan.install_path, run.plan.release),
+            "sms": list(target.sms),
             "wheels": {wheel.file: wheel.sha256 for wheel in wheels},
         }
     )

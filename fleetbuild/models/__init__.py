@@ -2,7 +2,7 @@
 
 from fleetbuild.models.config import PYTORCH, Config, Install
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore, now
-from fleetbuild.models.facts import Container, Facts, Gpu, Libc, Os, Python
+from fleetbuild.models.facts import Container, Facts, Gpu, Libc, Os, Python, Validity
 from fleetbuild.models.node import Become, Capture, Inventory, Login, Node, Unreachable
 from fleetbuild.models.plan import (
     FORMAT_VERSION,
@@ -85,6 +85,7 @@ __all__ = [
     "TargetLibc",
     "Tradeoff",
     "Unreachable",
+    "Validity",
     "WheelResult",
     "WindowsGroup",
     "WindowsSource",

@@ -271,6 +271,14 @@ class Signing(Frozen):
         "them if its file of signers allows the namespace release.production@fleetbuild.dev; "
         "default: any",
     )
+    valid_days: int | None = Field(
+        None,
+        ge=1,
+        le=3650,
+        description="for how many days the signature of a release is valid: afterwards a node "
+        "makes no release by it, goes on serving what it serves, and the next plan signs it again; "
+        "default: without end",
+    )
 
 
 class Config(Frozen):

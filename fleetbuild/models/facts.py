@@ -50,6 +50,13 @@ class Python(Frozen):
         return "cp" + self.soabi.split("-")[1] if self.soabi.startswith("cpython-") else self.soabi
 
 
+class Validity(Frozen):
+    """Until when the signature of a release is valid, and how that is now by its node's clock."""
+
+    until: str  # ISO 8601, UTC
+    state: Literal["valid", "ending", "expired"]
+
+
 class Container(Frozen):
     """The image of build.container on a node: what builds find in it, or why it cannot be used."""
 
@@ -97,6 +104,7 @@ class Facts(Frozen):
     release: dict[str, Manifest] = {}
     damaged: dict[str, str] = {}  # release name -> its damage since the install
     signed_by: dict[str, str] = {}  # release name -> its signer, on nodes with allowed signers
+    validity: dict[str, Validity] = {}  # release name -> until when its signature is valid
     previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     requires_signature: bool = False  # the node has a file of allowed signers
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
@@ -116,6 +124,12 @@ class Facts(Frozen):
         # No distribution: the toolchain role installs nothing in an image.
         apart = {"os": Os(), "can_isolate": True, "isolation_setting": None}
         return self.model_copy(update={**software, **apart})
+
+    def serves(self, release: str, wanted: str | None) -> bool:
+        """Return whether this version of a release is current, verified, and signed for today."""
+        current, validity = self.release.get(release), self.validity.get(release)
+        expired = validity is not None and validity.state == "expired"
+        return current is not None and current.id == wanted and current.verified and not expired
 
     def lacks_space(self, needed: int) -> str:
         """Return what the install path has free and a release needs, in bytes; "" if it fits."""

@@ -281,7 +281,8 @@ def _release_line(group: PlannedGroup, name: str, current: str | None) -> str:
     if name in group.installs.upgrade:
         return f"{current} is current; {group.release_id or 'a new one'} will replace it"
     if name in group.installs.install:
-        return f"no release is current; {group.release_id or 'a new one'} will be installed"
+        now = current or "no release"
+        return f"{now} is current; {group.release_id or 'a new one'} will be installed"
     return f"{current or 'no release'} is current, and nothing changes"
 
 

@@ -36,7 +36,7 @@ def make(root, params, check):
         there = root.manifest(release_id)
         intact = there is not None and not root.damage(release_id, True)
         if intact and signatures.accepts(release_id):
-            if wanted(there) == wanted(manifest):
+            if wanted(there) == wanted(manifest) and not signatures.expired(release_id):
                 return ""
             if hashes(there) == hashes(manifest):
                 if not check:

@@ -2,9 +2,10 @@
 
 If /etc/fleetbuild/allowed_signers exists (see ALLOWED SIGNERS in ssh-keygen(1)), a node makes a
 release and switches to it only with a signed statement: its folder, its manifest, the hashes of all
-its wheels, its plan, and a counter. The counter never falls. A rollback needs no new signature: the
-release keeps its statement, which must still be valid. A statement for a fleet has the namespace
-of this fleet, which the file must allow for the signer. Without that file nothing is checked.
+its wheels, its plan, the hardware that they need, and a counter. The counter never falls. A
+rollback needs no new signature: the release keeps its statement, whose signer must be allowed. A
+statement for a fleet has the namespace of this fleet, which the file must allow for the signer.
+Without that file nothing is checked.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -15,8 +16,9 @@ import re
 import stat
 import subprocess
 import tempfile
+import time
 
-from . import release_files
+from . import release_checks, release_files
 from .release_root import Problem
 
 SIGNERS = "/etc/fleetbuild/allowed_signers"
@@ -27,6 +29,7 @@ NAMESPACE = "release{}@fleetbuild.dev"
 FLEET = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\Z")
 STATEMENT = "manifest.json.signed"  # in a release; its signature has .sig after the name
 COUNTER = ".signed"  # beside the releases: the highest counter so far
+CPUINFO = "/proc/cpuinfo"
 SECONDS = 60
 # Values of a manifest that differ between nodes, or that the node itself writes.
 _OWN = ("python", "verified", "files_sha256")
@@ -78,6 +81,14 @@ class Signatures:
                 ["sign-with-allowed"],
             )
         self._check_about(statement, release_id)
+        _check_hardware(statement, release_id)
+        if _expired(statement):
+            raise Problem(
+                f"This signature of release {release_id} was valid until"
+                f" {_date(statement['valid_until'])}, and this node's clock says"
+                f" {_date(time.time())}.",
+                ["sign-again-or-clock"],
+            )
         highest = self._highest()
         if not isinstance(statement.get("counter"), int) or statement["counter"] < highest:
             raise Problem(
@@ -119,12 +130,18 @@ class Signatures:
         kept, manifest = self._kept(release_id), self._root.manifest(release_id)
         return bool(kept and manifest) and kept.get("manifest") == _signed(manifest)
 
+    def expired(self, release_id):
+        """Return whether the statement that a release keeps is no longer valid by its date."""
+        return self.required() and _expired(self._kept(release_id) or {})
+
     def keep(self, release_id, statement, signature):
         """Write the statement into the release, if this node requires it."""
         if self.required():
             path = os.path.join(self._root[release_id], STATEMENT)
             release_files.write(path + ".sig", signature)
             release_files.write(path, text_of(statement))
+            if self._root.serves(release_id):  # signed again, and no switch follows
+                self.raise_counter(statement.get("counter"))
 
     def raise_counter(self, counter=None):
         """Accept no statement below this counter any more; by default none that was used so far."""
@@ -192,6 +209,39 @@ def _signed(manifest):
 def _hashes(statement):
     wheels = statement.get("wheels")
     return sorted(map(str, wheels.values())) if isinstance(wheels, dict) else []
+
+
+def _expired(statement):
+    """Return whether a statement's date has passed on this node's clock; most have no date."""
+    until = statement.get("valid_until")
+    return isinstance(until, int) and until <= time.time()
+
+
+def _date(seconds):
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def _check_hardware(statement, release_id):
+    """Raise if the release was signed for other hardware than this node's."""
+    flags = release_checks.cpu(CPUINFO)[1]
+    lacks = [each for each in statement.get("features", []) if each not in flags]
+    shown = [sm for _, sm, _ in release_checks.gpus()] if statement.get("sms") else []
+    has = [sm for sm in shown if sm]  # an old driver does not tell them
+    served = any(
+        release_checks.runs_on(built, sm) for built in statement.get("sms", []) for sm in has
+    )
+    machine = os.uname().machine
+    why = ""
+    if statement.get("machine", machine) != machine:
+        why = "for {}, and this node is {}".format(statement["machine"], machine)
+    elif lacks:
+        why = "for CPUs with {}, which this node lacks".format(" ".join(lacks))
+    elif has and not served:
+        why = "for GPUs of SM {}, and this node has {}".format(
+            " ".join(statement["sms"]), " ".join(has)
+        )
+    if why:
+        raise Problem(f"Release {release_id} was signed {why}.", ["plan"])
 
 
 def namespace_of(statement):

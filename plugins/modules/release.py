@@ -112,8 +112,9 @@ options:
   statement:
     description: 'The signed statement about the release: C(root),
       C(manifest) without the values of one node, C(wheels) (hashes
-      by file name), C(plan) and C(counter). Needed by nodes with
-      a file C(/etc/fleetbuild/allowed_signers).'
+      by file name), C(plan), C(counter), and optionally the hardware
+      that it is for (C(machine), C(features), C(sms)) and C(valid_until),
+      in seconds since 1970. Needed by nodes with a file C(/etc/fleetbuild/allowed_signers).'
     type: dict
     default: {}
   signature:
@@ -302,7 +303,8 @@ def look(root, params):
         "complete": manifest is not None
         and wanted(manifest) == wanted(params["manifest"])
         and not root.damage(release_id, True)
-        and Signatures(root).accepts(release_id),
+        and Signatures(root).accepts(release_id)
+        and not Signatures(root).expired(release_id),
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
         "writable": may_write,

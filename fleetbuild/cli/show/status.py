@@ -19,6 +19,7 @@ STYLES = {
     "missing": "red",
     "damaged": "red",
     "revoked": "red",
+    "expired": "yellow",
     "different": "yellow",
     "changed": "yellow",
 }

@@ -301,10 +301,10 @@ def _installs(
     by_action: dict[str, list[str]] = {"install": [], "up_to_date": [], "upgrade": []}
     for name in names:
         current = facts[name].release.get(release)
-        if current is None or (current.id == wanted and not current.verified):
-            by_action["install"].append(name)
-        elif current.id == wanted:
+        if facts[name].serves(release, wanted):
             by_action["up_to_date"].append(name)
+        elif current is None or current.id == wanted:
+            by_action["install"].append(name)
         else:
             by_action["upgrade"].append(name)
     return Installs(**{assessed: tuple(members) for assessed, members in by_action.items()})

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from fleetbuild.models import Capture, Manifest
+from fleetbuild.models import Capture, Manifest, Validity
 from fleetbuild.probe.parsing.text import is_too_long, lines, short
 
 MAX_RELEASES = 64
@@ -24,6 +25,8 @@ _PLAIN = {  # findings that need no more than a sentence
     "python": "its bin/python is missing, or the interpreter that this leads to",
 }
 _SIGNED_BY = re.compile(r"signature by (\S.*)")
+_VALID = re.compile(r"signature valid (\d{1,10}) (\d{1,10}) (\d{1,10})", re.ASCII)
+_FORTNIGHT = 14 * 24 * 3600  # seconds
 _DIFFERS = re.compile(r"(differs|deleted) \d{1,20} -?\d{1,20} \./(.+)")
 
 
@@ -33,6 +36,7 @@ class Releases(NamedTuple):
     manifests: dict[str, Manifest]
     damaged: dict[str, str]  # the damage, as the end of a sentence
     signed_by: dict[str, str]  # the allowed signer, on nodes that accept only signed releases
+    validity: dict[str, Validity]  # of signatures with a date
     warnings: list[str]
 
 
@@ -56,7 +60,20 @@ def read_release(capture: Capture) -> Releases:
         for name, lines in said.items()
         if (signer := next(filter(None, map(_SIGNED_BY.fullmatch, lines)), None))
     }
-    return Releases(sound, damaged, signers, warnings)
+    validity = {
+        name: _validity(*map(int, dates.groups()))
+        for name, lines in said.items()
+        if (dates := next(filter(None, map(_VALID.fullmatch, lines)), None))
+    }
+    return Releases(sound, damaged, signers, validity, warnings)
+
+
+def _validity(signed: int, until: int, now: int) -> Validity:
+    warned = until - min(_FORTNIGHT, (until - signed) // 4)
+    return Validity(
+        until=datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),
+        state="expired" if now >= until else "ending" if now >= warned else "valid",
+    )
 
 
 def _manifests(text: str) -> tuple[dict[str, Manifest], list[str]]:
@@ -94,7 +111,7 @@ def _said(capture: Capture) -> dict[str, list[str]]:
     `record SHA256` of its record, and a line `differs SIZE TIME PATH` for each version of a file
     that only the record or only the disk has; `deleted` in its place if the file is gone. On a
     node with allowed signers, `signature by SIGNER`, `signature none` or `signature refused` comes
-    first.
+    first, and after it `signature valid SIGNED UNTIL NOW` if the signature has a date.
     """
     found: dict[str, list[str]] = {}
     words: list[str] = []

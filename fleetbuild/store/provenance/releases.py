@@ -1,6 +1,7 @@
 """Sign the statement about a release, for nodes that accept only signed releases.
 
-In: the statement (root, manifest, wheels, plan). Out: the same with a counter, and its signature.
+In: the statement (root, manifest, wheels, hardware, plan). Out: the same with a counter, and its
+signature.
 The nodes check it: plugins/module_utils/release_signature.py.
 """
 
@@ -18,6 +19,8 @@ from fleetbuild.store.provenance.sign import Signer
 
 RELEASE_NAMESPACE = "release{}@fleetbuild.dev"  # of a fleet: release.NAME@fleetbuild.dev
 
+_DAY = 24 * 3600  # seconds
+
 
 class SignedRelease(NamedTuple):
     """A statement about a release, and its signature."""
@@ -31,13 +34,19 @@ class ReleaseSigner:
 
     The counter is the time in seconds, because several controllers may sign for a node, and a node
     refuses a counter below the highest that it has seen. A statement for a `fleet` counts only on
-    nodes whose file of signers allows it for this fleet.
+    nodes whose file of signers allows it for this fleet. After `valid_days` a node makes no
+    release of it.
     """
 
     def __init__(
-        self, signer: Signer, clock: Callable[[], float] = time.time, fleet: str | None = None
+        self,
+        signer: Signer,
+        clock: Callable[[], float] = time.time,
+        fleet: str | None = None,
+        valid_days: int | None = None,
     ) -> None:
         self._signer, self._clock, self._fleet = signer, clock, fleet
+        self._valid_days = valid_days
         self._lock = threading.Lock()  # groups of an apply sign side by side
         self._signed: dict[str, SignedRelease] = {}
 
@@ -46,8 +55,12 @@ class ReleaseSigner:
         key = text_of(about)
         with self._lock:
             if key not in self._signed:
-                fleet = {"fleet": self._fleet} if self._fleet else {}
-                self._signed[key] = self._sign({**about, **fleet, "counter": int(self._clock())})
+                statement = {**about, "counter": int(self._clock())}
+                if self._fleet:
+                    statement["fleet"] = self._fleet
+                if self._valid_days:
+                    statement["valid_until"] = statement["counter"] + self._valid_days * _DAY
+                self._signed[key] = self._sign(statement)
             return self._signed[key]
 
     def _sign(self, statement: dict[str, Any]) -> SignedRelease:

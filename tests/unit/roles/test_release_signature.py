@@ -47,7 +47,12 @@ class Node:
         self.signers.chmod(0o644)
 
     def params(
-        self, name: str, by: str = "ann", fleet: str | None = None, **other: Any
+        self,
+        name: str,
+        by: str = "ann",
+        fleet: str | None = None,
+        days: int | None = None,
+        **other: Any,
     ) -> dict[str, Any]:
         """Return the parameters of the module for a release of one wheel, signed."""
         self.time += 10
@@ -61,7 +66,7 @@ class Node:
             "root": self.root.path, "manifest": manifest, "plan": "0f", "wheels": {"w.whl": sha256},
             **other,
         }  # fmt: skip
-        sign = releases.ReleaseSigner(Signer(self.key(by)), lambda: self.time, fleet)
+        sign = releases.ReleaseSigner(Signer(self.key(by)), lambda: self.time, fleet, days)
         statement, signature = sign(about)
         return {
             **ALONE,
@@ -278,6 +283,101 @@ def test_a_release_of_staging_cannot_be_used_in_production(node: Node) -> None:
     node.allow("ann")  # a file that names no namespace allows every fleet
     node.install(node.params("b", fleet="staging"))
     assert node.root.serving() == "b"
+
+
+OWN = {"machine": os.uname().machine, "features": ["fpu", "sse2"], "sms": ["8.6", "9.0"]}
+
+
+@pytest.fixture
+def hardware(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """A node with two features and a GPU of SM 8.9."""
+    cpuinfo = node.folder / "cpuinfo"
+    cpuinfo.write_text("model name\t: a CPU\nflags\t\t: fpu sse2\n")
+    monkeypatch.setattr(signature_of, "CPUINFO", str(cpuinfo))
+    gpus = [("L4", "8.9", "550.1"), ("K80", "3.7", "550.1")]
+    monkeypatch.setattr(signature_of.release_checks, "gpus", lambda: gpus)
+    return node
+
+
+def test_a_release_for_this_hardware_is_made(hardware: Node) -> None:
+    hardware.install(hardware.params("a", **OWN))
+    assert hardware.root.serving() == "a"
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"machine": "riscv64"}, "signed for riscv64, and this node is"),
+        ({"features": ["fpu", "avx2", "fma"]}, "for CPUs with avx2 fma, which this node lacks"),
+        ({"sms": ["9.0"]}, r"for GPUs of SM 9\.0, and this node has 8\.9 3\.7"),
+        ({"sms": ["8.7"]}, "for GPUs of SM"),  # a Jetson's
+    ],
+)
+def test_a_release_that_was_signed_for_other_hardware_is_refused(
+    hardware: Node, change: dict[str, Any], match: str
+) -> None:
+    hardware.install(hardware.params("a", **OWN))
+    problem = hardware.refused(hardware.params("b", **{**OWN, **change}), match)
+    assert problem.fix == ["plan"]
+    assert not os.path.exists(hardware.root["b"])
+
+
+def test_hardware_that_was_signed_cannot_be_left_out(hardware: Node) -> None:
+    params = hardware.params("a", **{**OWN, "machine": "riscv64"})
+    del params["statement"]["machine"]
+    hardware.refused(params, "ssh-keygen says")
+
+
+DAY = 24 * 3600
+
+
+def at(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the node's clock."""
+    monkeypatch.setattr(signature_of.time, "time", lambda: seconds)
+
+
+def test_no_release_is_made_by_an_expired_signature(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = node.params("a", days=2)
+    assert params["statement"]["valid_until"] == 1010 + 2 * DAY
+    at(1010 + 2 * DAY, monkeypatch)
+    problem = node.refused(params, "valid until 1970-01-03 00:16 UTC, and this node's clock says")
+    assert problem.fix == ["sign-again-or-clock"]
+    later = {**params, "statement": {**params["statement"], "valid_until": 10**10}}
+    node.refused(later, "ssh-keygen says")
+    at(1009 + 2 * DAY, monkeypatch)
+    node.install(params)
+    assert node.root.serving() == "a"
+
+
+def test_a_release_with_an_expired_signature_serves_and_a_rollback_goes_back_to_it(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = plugin("modules.verify")
+    at(1000, monkeypatch)
+    node.install(node.params("a", days=1))
+    node.install(node.params("b", days=1))
+    at(1000 + 9 * DAY, monkeypatch)
+    release = node.root["b"]
+    assert verify.damage_of(node.root.path, release, verify.manifest_or_nothing(release)) == ""
+    assert node.release.go_back(node.root, ALONE, False)["release_id"] == "a"
+
+
+def test_a_serving_release_is_signed_again_without_a_new_environment(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at(1000, monkeypatch)
+    node.install(node.params("a", days=1))
+    environment = Path(node.root["a"], "bin/python").lstat()
+    at(1000 + DAY + 10, monkeypatch)
+    again = {**node.params("a"), "counter": 0}  # signing.valid_days was removed
+    assert not node.release.look(node.root, again)["complete"]
+    assert node.release.make(node.root, again, False) == "manifest"
+    assert node.release.look(node.root, again)["complete"]
+    assert Path(node.root["a"], "bin/python").lstat() == environment
+    assert Path(node.root.path, ".signed").read_text() == "1020\n"
+    assert node.root.serving() == "a"
 
 
 def test_both_sides_sign_the_same_text() -> None:
