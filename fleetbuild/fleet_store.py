@@ -52,8 +52,6 @@ class FleetStore:
         plan = self._last_plan()
         with hold_run_lock(self._state.create().lock_file):
             store = open_store(plan, self._state, self._config())
-            if store.signer:
-                store.signer.check()
             return add_built_wheels(plan, Path(folder), store)
 
     def gc(self) -> tuple[Path, ...]:
@@ -98,15 +96,9 @@ class FleetStore:
         """Undo a revocation, by the sha256 or NAME==VERSION that was revoked."""
         return take_back(what, self._state)
 
-    def provenance(
-        self, wheel: Path | str, *, allowed_signers: Path | str | None = None
-    ) -> ProvenanceReport:
-        """Return where a wheel comes from, checked; `wheel` is a file or a name in the store.
-
-        `allowed_signers` is a file as for ssh-keygen: then the statement must be signed by one.
-        """
-        signers = Path(allowed_signers) if allowed_signers is not None else None
-        return provenance_of(wheel, self._store, signers)
+    def provenance(self, wheel: Path | str) -> ProvenanceReport:
+        """Return where a wheel comes from, checked; `wheel` is a file or a name in the store."""
+        return provenance_of(wheel, self._store)
 
     def fetch(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Fetch the locked dependencies of the last plan's groups.

@@ -61,7 +61,7 @@ packages:                       # the packages of the release, pinned; one envir
 #   after: null                 # or {playbook: FILE}; runs once a node has switched
 
 # signing:
-#   key: null                   # an SSH key that signs the provenance of wheels, and releases
+#   key: null                   # an SSH key that signs releases
 #   fleet: null                 # production: nodes can refuse releases of other fleets
 #   valid_days: null            # 90: afterwards a release is signed again
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.apply.pending import BuildAssignment
+from fleetbuild.apply.sign_releases import SignedRelease
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.journal import Journal
 from fleetbuild.kubernetes import Serving
@@ -39,7 +40,6 @@ from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
 from fleetbuild.probe.facts import Prober
 from fleetbuild.state import StateDir
-from fleetbuild.store.provenance.releases import SignedRelease
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 
 

@@ -19,6 +19,7 @@ from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.context import Tools
 from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.apply.sign_releases import ReleaseSigner, signer_of
 from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.config import base_folder
@@ -55,8 +56,6 @@ from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.store.provenance.releases import ReleaseSigner
-from fleetbuild.store.provenance.sign import signer_of
 from fleetbuild.store.publish.export import release_files
 
 # A busy node answers later than an idle one: it gets this many times a probe's deadline.
@@ -149,7 +148,7 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
     signer = signer_of(config, folder)
     if signer:
         signer.check()
-    store = Store(access.state.store, indexes, signer)
+    store = Store(access.state.store, indexes)
     return Tools(
         probe=access.probe,
         find_changes=changes_since_plan,

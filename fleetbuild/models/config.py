@@ -255,14 +255,13 @@ class Kubernetes(Frozen):
 
 
 class Signing(Frozen):
-    """Signatures of the provenance of wheels, and of releases."""
+    """Signatures of releases."""
 
     key: str | None = Field(
         None,
         min_length=1,
-        description="the SSH key that signs each wheel's provenance and each release: a private "
-        "key without a passphrase, or a public key whose private key is in ssh-agent; default: not "
-        "signed",
+        description="the SSH key that signs each release: a private key without a passphrase, or a "
+        "public key whose private key is in ssh-agent; default: not signed",
     )
     fleet: str | None = Field(
         None,

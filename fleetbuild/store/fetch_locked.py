@@ -17,7 +17,6 @@ from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup,
 from fleetbuild.state import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.store.provenance.sign import signer_of
 from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.store.publish.export import shared_in_cluster_release
 from fleetbuild.text import count, fold
@@ -86,7 +85,7 @@ def refuse_lacking(plan: Plan, store: Store, written: Sequence[Path]) -> None:
 def open_store(plan: Plan, state: StateDir, config: Config) -> Store:
     """Return the store of a state directory, with the indexes and logins of fleetbuild.yml."""
     folder = base_folder(config, Inventory(source=plan.inventory, nodes=()))
-    return Store(state.store, settings_of(config, folder), signer_of(config, folder))
+    return Store(state.store, settings_of(config, folder))
 
 
 def lacking(plan: Plan, store: Store) -> dict[str, str]:

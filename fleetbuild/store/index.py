@@ -58,10 +58,9 @@ def _link(file: IndexFile, folder: Path, home: Path, copy: bool) -> str:
         path.parent.mkdir(exist_ok=True)
         if not (path.is_file() and sha256_of(path) == file.sha256):
             _copy(file.path, path)
-        for suffix in (".intoto.json", ".intoto.json.sig"):  # its provenance, signed or not
-            beside = file.path.with_name(file.path.name + suffix)
-            if beside.is_file() and beside.parent != path.parent:
-                _copy(beside, path.with_name(beside.name))
+        origin = file.path.with_name(f"{file.path.name}.intoto.json")
+        if origin.is_file() and origin.parent != path.parent:
+            _copy(origin, path.with_name(origin.name))
     return quote(os.path.relpath(path, home))
 
 

@@ -28,14 +28,13 @@ from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored
 from fleetbuild.store.provenance.sbom import add_sbom
-from fleetbuild.store.provenance.sign import Signer
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext, as_text, statement
 from fleetbuild.store.revoked import read_revocations, write_revocations
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
 from fleetbuild.store.stored import StoredWheel, WheelRecord
 
 _PROVENANCE = "provenance.json"
-STATEMENT_SUFFIX = ".intoto.json"  # after the wheel's file name; the signature adds .sig
+STATEMENT_SUFFIX = ".intoto.json"  # after the wheel's file name
 _SHORTEST_HASH = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
@@ -44,12 +43,9 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 class Store:
     """The controller's folder of wheels and downloads."""
 
-    def __init__(
-        self, root: Path, settings: IndexSettings | None = None, signer: Signer | None = None
-    ) -> None:
+    def __init__(self, root: Path, settings: IndexSettings | None = None) -> None:
         self.root = root
         self.settings = settings or IndexSettings()
-        self.signer = signer
 
     @property
     def revocations(self) -> Revocations:
@@ -123,7 +119,7 @@ class Store:
     def _state_origin(
         self, file: Path, wheel: PlannedWheel, record: WheelRecord, context: BuildContext
     ) -> None:
-        """Write the wheel's in-toto statement, and its signature if signing.key is set."""
+        """Write the wheel's in-toto statement."""
         document = statement(
             wheel,
             file=record.file,
@@ -134,8 +130,6 @@ class Store:
             context=context,
         )
         file.write_text(as_text(document), encoding="utf-8")
-        if self.signer:
-            self.signer.sign(file)
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
         """Return an intact stored wheel that fits this target, or None; never a revoked one.

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 from fleetbuild.ansible import HostRun, TaskEvent
 from fleetbuild.apply.context import Run, Tools
+from fleetbuild.apply.sign_releases import SignedRelease
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.journal import Journal
 from fleetbuild.kubernetes import Serving
@@ -30,7 +31,6 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.state import StateDir
-from fleetbuild.store.provenance.releases import SignedRelease
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel

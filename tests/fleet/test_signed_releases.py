@@ -16,7 +16,7 @@ import pytest
 import fleetbuild
 from fleetbuild import BlockedError, Config, Plan, Result
 from fleetbuild.apply import wiring
-from fleetbuild.store.provenance.releases import ReleaseSigner, SignedRelease
+from fleetbuild.apply.sign_releases import ReleaseSigner, SignedRelease
 from tests.fleet.test_apply import source_tree
 from tests.lab import Lab
 

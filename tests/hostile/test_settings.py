@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild import Fleet, UsageError, doctor
+from fleetbuild.apply.sign_releases import Signer
 from fleetbuild.audit import apart
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
@@ -21,7 +22,6 @@ from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.probe.transport.openssh import ask_ssh
 from fleetbuild.store.git import find_commit, pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings
-from fleetbuild.store.provenance.sign import Signer, check_signature
 from tests.factories.files import make_repository, make_sdist, make_wheel, only
 
 _UV = """
@@ -239,11 +239,7 @@ def of_ssh(_: Path) -> object:
 
 
 def of_ssh_keygen(place: Path) -> object:
-    file = place / "statement"
-    file.write_text("x")
-    return check_signature(
-        file, Signer(place / "key").sign(file, "provenance@fleetbuild.dev"), None
-    )
+    return Signer(place / "key").sign("x", "release@fleetbuild.dev")
 
 
 def of_ansible(place: Path) -> object:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.apply.sign_releases import text_of
 from fleetbuild.apply.status import compare_releases
 from fleetbuild.models import Facts, Manifest, NodeResult
 from fleetbuild.probe.parsing.release import Releases, read_release
-from fleetbuild.store.provenance.releases import text_of
 
 SCRIPT = Path(__file__).parents[2] / "fleetbuild/probe/script.sh"
 FUNCTION = re.search(r"^release_signature\(\) \{\n.*?^\}\n", SCRIPT.read_text(), re.M | re.S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,20 +15,11 @@ WheelArgument = Annotated[
         help="A wheel file, or a wheel in the store: NAME==VERSION, or the start of a sha256.",
     ),
 ]
-AllowedSigners = Annotated[
-    Path | None,
-    typer.Option(
-        "--allowed-signers",
-        metavar="FILE",
-        help="Who may sign, as for ssh-keygen; then an unsigned statement fails.",
-    ),
-]
 
 
 def provenance(
     *,
     wheel: WheelArgument,
-    allowed_signers: AllowedSigners = None,
     output: options.OutputOptions,
 ) -> None:
     """Show and check where a wheel comes from.
@@ -41,7 +31,7 @@ def provenance(
         from fleetbuild.cli.show import store as report
 
         store = fleetbuild.Fleet(state_dir=output.state_dir).store
-        origin = store.provenance(wheel, allowed_signers=allowed_signers)
+        origin = store.provenance(wheel)
         if output.json:
             run.out.document(report.provenance_document(origin))
         else:

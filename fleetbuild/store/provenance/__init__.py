@@ -1,1 +1,1 @@
-"""The provenance of a stored wheel: its statement, its signature, its list of parts."""
+"""The provenance of a stored wheel: its statement, its list of parts."""

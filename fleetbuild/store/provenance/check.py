@@ -1,7 +1,7 @@
 """`fleetbuild provenance`: show where a wheel comes from, and check it.
 
 In: a wheel file, or the name of a wheel in the store. Out: its statement, and the result of each
-check: the hash, the bill of materials, the source, the signature, revocations.
+check: the hash, the bill of materials, the source, revocations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models._base import Frozen
 from fleetbuild.store import Store
 from fleetbuild.store.provenance.sbom import NAME as SBOM
-from fleetbuild.store.provenance.sign import BadSignature, check_signature
 from fleetbuild.store.provenance.statement import PREDICATE, STATEMENT
 from fleetbuild.store.wheels import STATEMENT_SUFFIX
 
@@ -27,7 +26,7 @@ _LARGEST = 16 * 1024 * 1024
 class Check(Frozen):
     """One check of a wheel: "unknown" says that there is nothing to check."""
 
-    name: Literal["hash", "sbom", "source", "signature", "revocation"]
+    name: Literal["hash", "sbom", "source", "revocation"]
     state: Literal["ok", "failed", "unknown"]
     message: str
 
@@ -46,22 +45,18 @@ class ProvenanceReport(Frozen):
         return any(check.state == "failed" for check in self.checks)
 
 
-def provenance_of(
-    wheel: Path | str, store: Store, allowed_signers: Path | None = None
-) -> ProvenanceReport:
+def provenance_of(wheel: Path | str, store: Store) -> ProvenanceReport:
     """Return the statement about a wheel, checked. Raise UsageError if it has none.
 
     The statement lies beside the wheel, as in the store and in exports, or in the store.
     """
     path = _find(str(wheel), store)
     sha256 = sha256_of(path)
-    file = _statement_file(path, sha256, store)
-    document = _read(file)
+    document = _read(_statement_file(path, sha256, store))
     checks = (
         _hash(sha256, document),
         _bill(path, document),
         _source(document, store),
-        _signature(file, allowed_signers),
         _revocation(document, sha256, store),
     )
     return ProvenanceReport(wheel=str(path), sha256=sha256, statement=document, checks=checks)
@@ -165,24 +160,6 @@ def _source(document: dict[str, Any], store: Store) -> Check:
             return Check(name="source", state="ok", message=f"{name} in the store has its hash.")
         return Check(name="source", state="failed", message=f"{path} has another hash.")
     return Check(name="source", state="unknown", message="the store does not have the source.")
-
-
-def _signature(file: Path, allowed: Path | None) -> Check:
-    signature = file.with_name(f"{file.name}.sig")
-    if not signature.is_file():
-        state: Literal["failed", "unknown"] = "failed" if allowed else "unknown"
-        return Check(name="signature", state=state, message="the statement is not signed.")
-    try:
-        who = check_signature(file, signature, allowed)
-    except BadSignature as error:
-        return Check(name="signature", state="failed", message=error.message)
-    if allowed:
-        return Check(name="signature", state="ok", message=f"signed by {who}.")
-    return Check(
-        name="signature",
-        state="unknown",
-        message=f"signed with {who}; --allowed-signers FILE checks whose key that is.",
-    )
 
 
 def _revocation(document: dict[str, Any], sha256: str, store: Store) -> Check:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from fleetbuild.apply.sign_releases import ReleaseSigner, SignedRelease, Signer, signer_of
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import BlockedError, ConfigError
-from fleetbuild.store.provenance.releases import ReleaseSigner, SignedRelease
-from fleetbuild.store.provenance.sign import Signer
+from fleetbuild.models import Config
+from fleetbuild.models.config import Signing
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
@@ -85,3 +86,16 @@ def test_a_key_that_stops_signing_fails_the_group_and_changes_nothing(
 def test_a_release_without_a_key_has_no_statement(fleet: FakeFleet, tmp_path: Path) -> None:
     carry_out(fleet.run(PLAN, tmp_path / "state"))
     assert "statement" not in str(fleet.extravars)
+
+
+def test_a_key_that_cannot_sign_is_an_error_before_any_build(tmp_path: Path) -> None:
+    locked_key = tmp_path / "id"
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "passphrase", "-f", str(locked_key)]
+    subprocess.run(command, check=True)
+    for file in ("missing", "id"):
+        signer = signer_of(Config(signing=Signing(key=file)), tmp_path)
+        assert signer is not None
+        with pytest.raises(ConfigError, match=r"signing\.key") as caught:
+            signer.check()
+        assert "ssh-add" in caught.value.fix
+    assert signer_of(Config(), tmp_path) is None

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.store.provenance import releases
-from fleetbuild.store.provenance.sign import Signer
+from fleetbuild.apply import sign_releases
+from fleetbuild.apply.sign_releases import ReleaseSigner, Signer
 from tests.factories.role_modules import ALONE, plugin
 from tests.unit.roles.test_release_repair import PYTHON
 
@@ -66,7 +66,7 @@ class Node:
             "root": self.root.path, "manifest": manifest, "plan": "0f", "wheels": {"w.whl": sha256},
             **other,
         }  # fmt: skip
-        sign = releases.ReleaseSigner(Signer(self.key(by)), lambda: self.time, fleet, days)
+        sign = ReleaseSigner(Signer(self.key(by)), lambda: self.time, fleet, days)
         statement, signature = sign(about)
         return {
             **ALONE,
@@ -382,8 +382,8 @@ def test_a_serving_release_is_signed_again_without_a_new_environment(
 
 def test_both_sides_sign_the_same_text() -> None:
     statement = {"b": {"z": "ä", "a": 1}, "a": [True, None, 1.5]}
-    assert signature_of.text_of(statement) == releases.text_of(statement)
-    assert releases.RELEASE_NAMESPACE == signature_of.NAMESPACE
+    assert signature_of.text_of(statement) == sign_releases.text_of(statement)
+    assert sign_releases.NAMESPACE == signature_of.NAMESPACE
 
 
 def test_a_verification_names_a_release_without_a_valid_signature(node: Node) -> None:

@@ -1,11 +1,10 @@
-"""Provenance of stored wheels: the statement, the bill of materials, signatures, the command."""
+"""Provenance of stored wheels: the statement, the bill of materials, the command."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 import json
-import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fleetbuild import Config, Fleet
+from fleetbuild import Fleet
 from fleetbuild.audit import check_wheel
 from fleetbuild.cli import app
-from fleetbuild.errors import ConfigError, UsageError
-from fleetbuild.models.config import Signing
+from fleetbuild.errors import UsageError
 from fleetbuild.store import IndexFile, Store, StoredWheel, write_index
 from fleetbuild.store.provenance.check import provenance_of
 from fleetbuild.store.provenance.sbom import NAME as SBOM
 from fleetbuild.store.provenance.sbom import add_sbom
-from fleetbuild.store.provenance.sign import NAMESPACE, Signer, signer_of
 from fleetbuild.store.provenance.statement import BuildContext
 from tests.factories import plans
 from tests.factories.elf import make_elf
@@ -60,20 +57,6 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def stored(store: Store, built: Path) -> StoredWheel:
     return store.add(built, planned(), built_on="gpu-1", seconds=90, context=CONTEXT)
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("key") / "id"
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
-    subprocess.run(command, check=True)
-    return path
-
-
-def allowed(key: Path, name: str = "ops@example.com") -> Path:
-    file = key.with_name("allowed")
-    file.write_text(f'{name} namespaces="{NAMESPACE}" {key.with_suffix(".pub").read_text()}')
-    return file
 
 
 def test_the_statement_is_in_toto_with_a_slsa_predicate(stored: StoredWheel) -> None:
@@ -172,8 +155,7 @@ def states(report: Any) -> dict[str, str]:
 def test_the_checks_of_a_good_wheel(store: Store, stored: StoredWheel) -> None:
     for name in (stored.path, stored.sha256[:12], f"hnswlib=={VERSION}"):
         assert states(provenance_of(name, store)) == {
-            "hash": "ok", "sbom": "ok", "source": "unknown", "signature": "unknown",
-            "revocation": "ok",
+            "hash": "ok", "sbom": "ok", "source": "unknown", "revocation": "ok",
         }  # fmt: skip
 
 
@@ -192,63 +174,12 @@ def test_another_file_a_changed_source_and_a_revocation_fail(
     }  # fmt: skip
 
 
-def test_a_statement_is_signed_and_checked(tmp_path: Path, built: Path, key: Path) -> None:
-    store = Store(tmp_path / "state" / "store", signer=Signer(key))
-    stored = store.add(built, planned(), built_on="a", seconds=1)
-    statement = stored.path.with_name(f"{stored.path.name}.intoto.json")
-    report = provenance_of(stored.path, store, allowed(key))
-    assert states(report)["signature"] == "ok"
-    assert any("ops@example.com" in check.message for check in report.checks)
-    assert "SHA256:" in str(provenance_of(stored.path, store).checks)
-    statement.write_text(statement.read_text().replace("gpu-1", "gpu-2").replace("-O3", "-O2"))
-    for signers in (None, allowed(key)):
-        assert states(provenance_of(stored.path, store, signers))["signature"] == "failed"
-
-
-def test_a_signature_of_somebody_else_or_for_something_else_fails(
-    tmp_path: Path, built: Path, key: Path
-) -> None:
-    store = Store(tmp_path / "state" / "store", signer=Signer(key))
-    stored = store.add(built, planned(), built_on="a", seconds=1)
-    other = tmp_path / "other"
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)]
-    subprocess.run(command, check=True)
-    assert states(provenance_of(stored.path, store, allowed(other)))["signature"] == "failed"
-    statement = stored.path.with_name(f"{stored.path.name}.intoto.json")
-    statement.with_name(f"{statement.name}.sig").unlink()
-    command = ["ssh-keygen", "-Y", "sign", "-n", "file", "-f", str(key), str(statement)]
-    subprocess.run(command, check=True, capture_output=True)
-    assert states(provenance_of(stored.path, store, allowed(key)))["signature"] == "failed"
-
-
-def test_an_unsigned_statement_fails_where_signers_are_named(
-    store: Store, stored: StoredWheel, key: Path
-) -> None:
-    assert states(provenance_of(stored.path, store, allowed(key)))["signature"] == "failed"
-
-
-def test_a_key_that_cannot_sign_is_an_error_before_any_build(tmp_path: Path) -> None:
-    locked_key = tmp_path / "id"
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "passphrase", "-f", str(locked_key)]
-    subprocess.run(command, check=True)
-    for file in ("missing", "id"):
-        signer = signer_of(Config(signing=Signing(key=file)), tmp_path)
-        assert signer is not None
-        with pytest.raises(ConfigError, match=r"signing\.key") as caught:
-            signer.check()
-        assert "ssh-add" in caught.value.fix
-    assert signer_of(Config(), tmp_path) is None
-
-
-def test_exports_carry_the_provenance(tmp_path: Path, built: Path, key: Path) -> None:
-    store = Store(tmp_path / "state" / "store", signer=Signer(key))
+def test_exports_carry_the_provenance(tmp_path: Path, store: Store, built: Path) -> None:
     stored = store.add(built, planned(), built_on="a", seconds=1)
     file = IndexFile(name="hnswlib", path=stored.path, sha256=stored.sha256)
     write_index(tmp_path / "out", [file], copy=True)
-    report = provenance_of(
-        tmp_path / "out" / "files" / built.name, Store(tmp_path / "no"), allowed(key)
-    )
-    assert states(report)["signature"] == "ok"
+    report = provenance_of(tmp_path / "out" / "files" / built.name, Store(tmp_path / "no"))
+    assert states(report)["hash"] == "ok"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"predicate": 1}', "[" * 9000, '"\ud7ff'])

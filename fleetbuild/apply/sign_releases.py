@@ -1,0 +1,135 @@
+"""Sign the statement about a release, for nodes that accept only signed releases.
+
+In: the statement (root, manifest, wheels, hardware, plan), and the operator's SSH key. Out: the
+statement with a counter, and its signature by ssh-keygen -Y.
+The nodes check it: plugins/module_utils/release_signature.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fleetbuild.errors import ConfigError
+from fleetbuild.models import Config
+
+NAMESPACE = "release{}@fleetbuild.dev"  # of a fleet: release.NAME@fleetbuild.dev
+_SECONDS = 60  # a key on a token waits for a touch
+_DAY = 24 * 3600  # seconds
+
+
+class Signer:
+    """Signs texts with an SSH key: a private key, or the public key of one in ssh-agent."""
+
+    def __init__(self, key: Path) -> None:
+        self.key = key
+
+    def sign(self, text: str, namespace: str) -> str:
+        """Return the signature of a text; it counts for this purpose alone."""
+        with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+            file = Path(folder) / "text"
+            file.write_text(text, encoding="utf-8")
+            done = _keygen("-f", str(self.key), "-n", namespace, str(file))
+            signature = file.with_name("text.sig")
+            if done.returncode == 0 and signature.is_file():
+                return signature.read_text(encoding="utf-8")
+        output = " ".join(done.stderr.split())[-300:]
+        raise ConfigError(
+            f"Nothing can be signed with signing.key {self.key}: {output or 'no reason given'}",
+            "If the key has a passphrase, load it (ssh-add KEY) and name its public key,"
+            " KEY.pub; else correct signing.key in fleetbuild.yml.",
+        )
+
+    def check(self) -> None:
+        """Raise ConfigError if nothing can be signed, before a run builds for hours."""
+        self.sign("", "check@fleetbuild.dev")
+
+
+def signer_of(config: Config, folder: Path) -> Signer | None:
+    """Return the signer that fleetbuild.yml names; a relative path begins at `folder`."""
+    if config.signing.key is None:
+        return None
+    return Signer(folder / Path(config.signing.key).expanduser())
+
+
+class SignedRelease(NamedTuple):
+    """A statement about a release, and its signature."""
+
+    statement: dict[str, Any]
+    signature: str
+
+
+class ReleaseSigner:
+    """Signs each release once in a run, so that a key on a token is touched once.
+
+    The counter is the time in seconds, because several controllers may sign for a node, and a node
+    refuses a counter below the highest that it has seen. A statement for a `fleet` counts only on
+    nodes whose file of signers allows it for this fleet. After `valid_days` a node makes no
+    release of it.
+    """
+
+    def __init__(
+        self,
+        signer: Signer,
+        clock: Callable[[], float] = time.time,
+        fleet: str | None = None,
+        valid_days: int | None = None,
+    ) -> None:
+        self._signer, self._clock, self._fleet = signer, clock, fleet
+        self._valid_days = valid_days
+        self._lock = threading.Lock()  # groups of an apply sign side by side
+        self._signed: dict[str, SignedRelease] = {}
+
+    def __call__(self, about: Mapping[str, Any]) -> SignedRelease:
+        """Return the signed statement; raise ConfigError if nothing can be signed."""
+        key = text_of(about)
+        with self._lock:
+            if key not in self._signed:
+                self._signed[key] = self._sign({**about, "counter": int(self._clock())})
+            return self._signed[key]
+
+    def _sign(self, statement: dict[str, Any]) -> SignedRelease:
+        if self._fleet:
+            statement["fleet"] = self._fleet
+        if self._valid_days:
+            statement["valid_until"] = statement["counter"] + self._valid_days * _DAY
+        namespace = NAMESPACE.format(f".{self._fleet}" if self._fleet else "")
+        return SignedRelease(statement, self._signer.sign(text_of(statement), namespace))
+
+
+def text_of(statement: Mapping[str, Any]) -> str:
+    """Return the text that is signed: JSON in its one canonical form."""
+    return json.dumps(statement, sort_keys=True, separators=(",", ":"))
+
+
+def _keygen(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # Without a terminal and an askpass program, so that it never waits for a passphrase.
+    environment = {**os.environ, "SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            ["ssh-keygen", "-Y", "sign", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+            env=environment,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise ConfigError(
+            "Signatures need the program ssh-keygen.", "Install the package openssh-client."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"ssh-keygen did not answer within {_SECONDS} s.",
+            "If the key is on a token, touch it when it blinks; then run this again.",
+        ) from None
