@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from fleetbuild.audit import check_wheel
+from fleetbuild.audit.functions import _is_guarded
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.wheel import audit_elf
 from tests.factories.elf import GCC, compile_c, make_elf
@@ -96,6 +97,34 @@ def test_a_function_named_for_a_level_is_guarded_only_in_a_file_that_asks_the_cp
     """
     found = audit(tmp_path, source, "-static-libgcc")
     assert ("avx2" in found.guarded, "avx2" in found.default) == (checks, not checks)
+
+
+@pytest.mark.parametrize(
+    ("name", "guarded"),
+    [  # as they stand in wheels of cantera, numpy, pynacl, soundfile, blis, opencv, pillow, pysam
+        ("camax_k_ATOM", True),
+        ("dgemm_kernel_CORE2.constprop.0", True),
+        ("sgemm_kernel_OPTERON_SSE3", True),
+        ("ztrsm_ounucopy_HASWELL", True),
+        ("simd_create_module_FMA3", True),
+        ("FLAC__lpc_compute_autocorrelation_intrin_fma_lag_8", True),
+        ("crypto_scalarmult_curve25519_sandy2x_ladder", True),
+        ("bli_saxpyf_zen_int_8", True),
+        ("xcb_intern_atom_reply", False),
+        ("imap_atom", False),
+        ("_ZN6kmldom10AtomAuthorC1Ev", False),
+        ("bam_merge_core2", False),
+        ("_ZN10rayon_core20ThreadPoolBuildError3newE", False),
+        ("_ZN14QtOpenCVPython25QOpenGLFunctions_3_2_Core25initializeOpenGLFunctionsEv", False),
+        ("_ZN8GDAL_MRF10MRFDataset7ZenCopyEv", False),
+        ("zenlib_avx", True),
+        ("zenlib_read", False),
+        ("sandy_beach", False),
+        ("decNumberFMA", False),
+    ],
+)
+def test_the_name_of_a_processor_counts_only_where_it_is_no_other_word(name, guarded):
+    assert _is_guarded(name) == guarded
 
 
 @needs_gcc
