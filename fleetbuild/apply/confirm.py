@@ -50,7 +50,9 @@ def confirm(run: Run, progress: Progress) -> Progress:
             confirmations[key] = ended[key], result
         else:
             wheels[key] = _not_confirmed(run, wheels[key], pair, result)
-    nodes = {**progress.nodes, **results_of_failed_wheels(run.plan, progress.nodes, wheels)}
+    lost = {name: node for name, node in done.nodes.items() if node.state == "unreachable"}
+    nodes = {**progress.nodes, **lost}
+    nodes |= results_of_failed_wheels(run.plan, nodes, wheels)
     return replace(
         progress,
         wheels=wheels,

@@ -15,7 +15,7 @@ from fleetbuild.models.config import Build
 from fleetbuild.plan.plan_fleet import plan_fleet
 from tests.factories.files import make_wheel
 from tests.factories.fleets import facts, inventory, planned
-from tests.factories.runs import FakeFleet, FakeStore, group, plan
+from tests.factories.runs import PYTHON, FakeFleet, FakeStore, group, plan, wheel
 
 
 def content(tmp_path: Path, name: str, code: bytes) -> bytes:
@@ -72,6 +72,25 @@ def test_a_wheel_that_no_second_node_built_is_not_used(tmp_path: Path, trouble: 
     assert "no other node did (build.confirm: 2)" in str(wheel.reason)
     assert wheel.fix
     assert result.exit_code == 5
+
+
+def test_a_node_that_the_second_build_lost_gets_no_release(tmp_path: Path) -> None:
+    names = ("avx-1", "avx-2", "avx-3")
+    fleet = fleet_of(tmp_path, *names, avx_1=b"1", avx_2=b"1", avx_3=b"1")
+    fleet.trouble["build.yml", "avx-2"] = "lost"
+    gone = fleet.facts["avx-2"].model_copy(update={"state": "unreachable", "reason": "no route"})
+
+    def leave(name: str) -> None:
+        if name == "build.yml":
+            fleet.later = {"avx-2": gone}
+
+    fleet.during = leave
+    builders = wheel("avx", fallbacks=names[1:], build_pythons=dict.fromkeys(names, PYTHON))
+    wanted = plan(group("avx", list(names), wheels=(builders,)), confirm=2)
+    result = carry_out(fleet.run(wanted, tmp_path / "state"))
+    states = {node.node: node.state for node in result.nodes}
+    assert states == {"avx-1": "installed", "avx-2": "unreachable", "avx-3": "installed"}
+    assert "does not answer now: no route" in str(result.nodes[1].reason)
 
 
 def test_a_plan_blocks_a_group_with_one_builder() -> None:
