@@ -84,15 +84,16 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
             parsed = bool(reply.get("_ansible_parsed"))
             return {**_worded(checked, arguments, self._host(), parsed), "_ansible_parsed": parsed}
 
-        def _remote_expand_user(self, *args: Any, **kwargs: Any) -> str:
-            return self._plain(super()._remote_expand_user(*args, **kwargs), "home")
+        def _remote_expand_user(self, path: str, *args: Any, **kwargs: Any) -> str:
+            found = super()._remote_expand_user(path, *args, **kwargs)
+            return found if found == path else self._plain(found, "home")  # else no node was asked
 
         def _make_tmp_path(self, *args: Any, **kwargs: Any) -> str:
             return self._plain(super()._make_tmp_path(*args, **kwargs), "temporary folder")
 
         def _plain(self, path: str, what: str) -> str:
             try:
-                return replies.path(path) if path.startswith("/") else path
+                return replies.path(path)
             except ValueError:
                 self._refuse(f"a {what} that is not a plain path")
                 raise AnsibleError(self._refusal["msg"]) from None

@@ -332,3 +332,23 @@ def test_the_sanity_check_on_nodes_speaks_as_the_table() -> None:
     (own,) = re.findall(r"^ADVICE = (\{.*?^\})", source, re.MULTILINE | re.DOTALL)
     for name, sentence in ast.literal_eval(own).items():
         assert advice.TABLE[name] == sentence
+
+
+@pytest.mark.parametrize("path", ["x", "-oProxyCommand=sh", "x\n!sh", "./tmp", "~x/tmp", "/a b"])
+@pytest.mark.parametrize("asked", ["_make_tmp_path", "_remote_expand_user"])
+def test_a_folder_that_the_shell_of_a_node_names_is_absolute_and_plain(
+    monkeypatch: pytest.MonkeyPatch, asked: str, path: str
+) -> None:
+    guarded = gate.guarded("normal")
+    plugin = guarded.__new__(guarded)
+    plugin._task, plugin._host = SimpleNamespace(action="stat"), lambda: "h1"
+    for answer in (path, "/home/u/.ansible/tmp/ansible-tmp-1-2/"):
+        monkeypatch.setattr(guarded.__base__, asked, lambda *_, found=answer: found)
+        if answer != path:
+            assert getattr(plugin, asked)("~") == answer
+            continue
+        with pytest.raises(gate.AnsibleError, match="that is not a plain path"):
+            getattr(plugin, asked)("~")
+    monkeypatch.setattr(guarded.__base__, asked, lambda *_: "files/x y")
+    if asked == "_remote_expand_user":  # no node was asked
+        assert plugin._remote_expand_user("files/x y") == "files/x y"
