@@ -6,6 +6,7 @@ that others can import. The runs of docs/baselines.md come with fleetbuild, as s
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Set
 from contextlib import suppress
@@ -27,7 +28,7 @@ from fleetbuild.models._base import Frozen
 
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _FORMAT = "2.0"
-READER = 6  # raised when read_needs finds more, so that files are read again
+READER = 7  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -41,6 +42,7 @@ class Run(Frozen):
     uses: tuple[str, ...]  # the features that the file's code uses anywhere
     exercised: bool = False  # whether the package was used after its imports
     verdict: Verdict
+    imported: bool = False  # another check found it out (--import)
 
 
 class FileResults(Frozen):
@@ -50,6 +52,7 @@ class FileResults(Frozen):
     file: str
     reader: int = READER
     needs: WheelNeeds | None = None
+    imported: bool = False  # another check has read the needs (--import)
     runs: tuple[Run, ...] = ()
 
     def with_run(self, run: Run) -> FileResults:
@@ -82,6 +85,20 @@ def verdict_from(
 ) -> Verdict:
     """Return the verdict from reading and, if a run on such a CPU is known, from the run."""
     run = results.on_cpu(features, python)
+    imported = results.imported or (run is not None and run.imported)
+    found = _verdict_from(results, run, package=package, arch=arch, features=features, sms=sms)
+    return found.model_copy(update={"imported": True}) if imported else found
+
+
+def _verdict_from(
+    results: FileResults,
+    run: Run | None,
+    *,
+    package: str,
+    arch: str,
+    features: Set[str],
+    sms: Collection[str],
+) -> Verdict:
     if run and run.verdict.dies:
         return run.verdict
     if results.needs is None:
@@ -116,6 +133,13 @@ def combine(run: Run, static: Verdict, features: Set[str]) -> Verdict:
 def uses_of(needs: WheelNeeds) -> tuple[str, ...]:
     """Return the features that the code of a wheel uses anywhere."""
     return tuple(sorted({use.feature for elf in needs.files for use in elf.features}))
+
+
+def refuse_unwritable(to: Path) -> None:
+    """Raise if a file cannot be written, before hours of work for its content."""
+    if to.is_dir() or not os.access(to.parent, os.W_OK | os.X_OK):
+        why = "it is a folder" if to.is_dir() else f"{to.parent} is no folder to write in"
+        raise UsageError(f"{to} cannot be written: {why}.", "Name another file.")
 
 
 def undecided(why: str) -> Verdict:
@@ -189,8 +213,10 @@ class Results:
         shared = _read(path)
         for one in shared.results:
             here = self.of(one.sha256, one.file)
-            needs = here.needs or (one.needs if one.reader == READER else None)
-            self.keep(_with_runs(here.model_copy(update={"needs": needs}), one.runs))
+            if here.needs is None and one.needs is not None and one.reader == READER:
+                here = here.model_copy(update={"needs": one.needs, "imported": True})
+            runs = (run.model_copy(update={"imported": True}) for run in one.runs)
+            self.keep(_with_runs(here, runs))
         return len(shared.results)
 
     def _path(self, sha256: str) -> Path | None:

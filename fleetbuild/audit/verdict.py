@@ -52,6 +52,7 @@ class Verdict(Frozen):
     guarded: tuple[str, ...] = ()  # that it lacks and that only checked code uses
     # Whether it is undecided only because reading could not follow a check of the CPU.
     checks: bool = False
+    imported: bool = False  # it rests on what another check found out (--import)
 
     @property
     def dies(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -59,9 +59,10 @@ def find_cpu_model(name: str) -> CpuModel | None:
     return _BY_NAME.get(re.sub(r"[\s_-]", "", name.casefold()))
 
 
-def similar_models(name: str) -> tuple[str, ...]:
-    """Return the names of models that look like this one."""
+def similar_names(name: str, others: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of models, and the other names, that look like this one."""
     known = [spelled for model in CPU_MODELS.values() for spelled in (model.name, *model.aliases)]
+    known += others
     lower = {spelled.casefold(): spelled for spelled in known}
     return tuple(lower[found] for found in difflib.get_close_matches(name.casefold(), lower, 3))
 

@@ -19,7 +19,7 @@ Arguments = Annotated[
     typer.Argument(
         metavar="[REQUIREMENT]... [INVENTORY]",
         help="What to check, such as numpy or torch==2.13.0; last, an Ansible inventory whose nodes"
-        " are judged for.",
+        " are judged for (a folder as ./FOLDER).",
     ),
 ]
 Emulate = Annotated[
@@ -123,14 +123,14 @@ def check(
 def _split(arguments: list[str], *, alone: bool) -> tuple[list[str], str | None]:
     """Return the requirements and the inventory: the last argument, if it is a file or folder.
 
-    A folder that is the only thing named is a requirement if it could be one: `check numpy` in a
-    folder that has a numpy beside it.
+    A folder's name without a slash is a requirement, unless other options name those: `check numpy`
+    in a folder that has a numpy beside it.
     """
     if not arguments:
         return [], None
     last = arguments[-1]
     path = Path(last)
-    is_name = len(arguments) == 1 and alone and "/" not in last and path.is_dir()
+    is_name = alone and "/" not in last and path.is_dir()
     if len(last) < 4096 and path.exists() and not is_name:
         return arguments[:-1], last
     return arguments, None

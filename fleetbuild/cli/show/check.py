@@ -53,8 +53,8 @@ def check_ending(report: CheckReport) -> list[str]:
         lines.append(f"{count(pure, 'package')} without machine code: they run on every kind.")
     lines += [f"{kind} is judged as {meaning}." for kind, meaning in report.kinds.items()]
     counts = {verdict: _number(report, verdict) for verdict in VERDICT_WORDS}
-    numbers = [f"{number} {VERDICT_WORDS[verdict]}" for verdict, number in counts.items() if number]
-    lines.append(f"Files and kinds: {', '.join(numbers) or 'none'}.")
+    numbers = [f"{VERDICT_WORDS[name]} {number}" for name, number in counts.items() if number]
+    lines.append(f"Verdicts, one for each file and kind: {', '.join(numbers) or 'none'}.")
     if any(row.run_decides for row in report.rows):
         lines.append(
             "Add --emulate to run the undecided packages on the CPU of each kind, by QEMU."
@@ -119,7 +119,9 @@ def _cell(row: CheckRow) -> str:
     words = VERDICT_WORDS[row.verdict]
     if row.verdict == "runs" and row.chooses:
         words = "runs, dispatches"
-    return words if row.evidence == "static" else f"{words} ({row.evidence})"
+    notes: list[str] = [row.evidence] if row.evidence != "static" else []
+    notes += ["imported"] if row.imported else []
+    return f"{words} ({', '.join(notes)})" if notes else words
 
 
 def _package(row: CheckRow) -> str:

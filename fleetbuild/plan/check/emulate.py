@@ -24,7 +24,8 @@ from fleetbuild.audit.evidence import undecided, use_of
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.verdict import LEVEL, Verdict
 from fleetbuild.errors import BlockedError
-from fleetbuild.hardware.cpu_models import qemu_cpu
+from fleetbuild.hardware.cpu_models import emulated_features, qemu_cpu
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.plan.check.kinds import Kind
 from fleetbuild.plan.resolve.sandbox import (
     PYTHON,
@@ -40,6 +41,16 @@ _STEPS = Path(__file__).with_name("emulated_steps.py")
 _SECONDS = 300.0  # of one script; QEMU is some twenty times slower than the CPU
 _EXTENSION = re.compile(r"(?P<name>[A-Za-z_]\w*)\.(?:cpython-\S+|abi3)\.so", re.ASCII)
 _ASIDE = {"test", "tests", "testing", "__main__", "conftest", "setup", "examples", "benchmarks"}
+_NAMED_FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)*")
+# Features whose name in messages is not the kernel's.
+_OTHER_NAMES = {
+    "sse3": "pni", "avx512": "avx512f", "fma3": "fma", "lzcnt": "abm", "neon": "asimd",
+    "cmpxchg16b": "cx16", "lahf": "lahf_lm",
+}  # fmt: skip
+_LEVELS = {
+    "x86v2": "x86-64-v2", "x86v3": "avx2", "x86v4": "avx512",
+    "x8664v2": "x86-64-v2", "x8664v3": "avx2", "x8664v4": "avx512",
+}  # fmt: skip
 _FRAME = re.compile(r'File "/env/([^"/]+)(?:/[^"]*)?"')
 _SCRIPT = """
 import importlib, sys, traceback
@@ -51,7 +62,8 @@ for name in {modules!r}:
         places = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
         owner = [p for p in places if p.startswith("/env/")][-1:] or [""]
         text = " ".join(str(error).split())[:300]
-        print("failed", name, owner[0], type(error).__name__ + ": " + text, sep="\\t", flush=True)
+        kind = "OSError" if isinstance(error, OSError) else type(error).__name__
+        print("failed", name, owner[0], kind + ": " + text, sep="\\t", flush=True)
 print("use", flush=True)
 exec({use!r})
 print("done", flush=True)
@@ -124,15 +136,19 @@ def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Ve
         answer = json.loads(said)["try"]
     except (SandboxError, ValueError, KeyError) as problem:
         return undecided(f"it could not be run: {problem}")
-    return read_outcome(answer["native"], answer["emulated"], _top_level(wheel))
+    features = emulated_features(qemu_cpu_of(kind))
+    return read_outcome(answer["native"], answer["emulated"], _top_level(wheel), features)
 
 
 def read_outcome(
-    native: Mapping[str, Any], emulated: Mapping[str, Any], owned: frozenset[str]
+    native: Mapping[str, Any],
+    emulated: Mapping[str, Any],
+    owned: frozenset[str],
+    features: frozenset[str],
 ) -> Verdict:
     """Return the verdict from a run on this machine, the control, and a run under QEMU.
 
-    `owned` are the names in the environment that belong to the wheel.
+    `owned` are the names in the environment that belong to the wheel; `features` the CPU's.
     """
     lines = str(emulated["out"]).splitlines()
     before = {line.split("\t")[1] for line in str(native["out"]).splitlines() if _is_failure(line)}
@@ -144,31 +160,37 @@ def read_outcome(
         why = "it fails on this machine, too" if native["code"] != 0 else "it took too long"
         return undecided(f"{why} (at: {at})")
     if new:
-        return _refused(new[0], owned)
+        return _refused(new[0], owned, features)
     if emulated["code"] == 0 and not done:
         return undecided(f"it ended before its use did (at: {at})")
     if emulated["code"] == 0:
         return Verdict(verdict="runs", evidence="emulated")
-    return _died(emulated, at, owned)
+    return _died(emulated, at, owned, features)
 
 
 def _is_failure(line: str) -> bool:
     return line.startswith("failed\t") and line.count("\t") >= 3
 
 
-def _refused(row: Sequence[str], owned: frozenset[str]) -> Verdict:
-    """Return the verdict for an import that raised an exception only under QEMU."""
+def _refused(row: Sequence[str], owned: frozenset[str], features: frozenset[str]) -> Verdict:
+    """Return the verdict for an import that raised an exception only under QEMU.
+
+    QEMU lacks more than features of a CPU, such as calls of the system, so the exception counts as
+    a refusal only if it names a feature that the CPU lacks.
+    """
     _, module, place, message = row[:4]
     owner = place.removeprefix("/env/").split("/")[0]
     if owner and owner not in owned:
         return undecided(f"it imports {owner}, which refuses")
-    return Verdict(
-        verdict="refuses", where=f"import {module} raises {clean(message, limit=200)}",
-        evidence="emulated",
-    )  # fmt: skip
+    where = f"import {module} raises {clean(message, limit=200)}"
+    if message.startswith("OSError") or not names_lacking_feature(message, features):
+        return undecided(f"{where}, which names no feature that this CPU lacks")
+    return Verdict(verdict="refuses", where=where, evidence="emulated")
 
 
-def _died(emulated: Mapping[str, Any], at: str, owned: frozenset[str]) -> Verdict:
+def _died(
+    emulated: Mapping[str, Any], at: str, owned: frozenset[str], features: frozenset[str]
+) -> Verdict:
     """Return the verdict for a process that a signal ended, or whose use raised an exception."""
     code, errors = int(emulated["code"]), str(emulated["errors"])
     match = _FRAME.search(errors)
@@ -184,12 +206,28 @@ def _died(emulated: Mapping[str, Any], at: str, owned: frozenset[str]) -> Verdic
         )
     last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
     if code in (-signal.SIGABRT, 128 + signal.SIGABRT) or code == 1:
-        fatal = next((line for line in errors.splitlines() if "instructions" in line), "")
-        if fatal:
+        named = (line for line in errors.splitlines() if names_lacking_feature(line, features))
+        if fatal := next(named, ""):
             return Verdict(
                 verdict="refuses", where=clean(fatal, limit=200).strip(), evidence="emulated"
             )
     return undecided(f"it ended with code {code} {where}: {clean(last, limit=150).strip()}")
+
+
+def names_lacking_feature(message: str, features: frozenset[str]) -> bool:
+    """Return whether a message of a package names a CPU feature, or a level, that is not there."""
+    words = {word.lower() for word in _NAMED_FEATURE.findall(message)}
+    plain = {re.sub(r"[_.-]", "", word) for word in words}
+    return any(needed - features for word, needed in _feature_words().items() if word in plain)
+
+
+@cache
+def _feature_words() -> dict[str, frozenset[str]]:
+    """Return how messages spell features and levels, in small letters, and what they stand for."""
+    known = {name for rung in RUNGS.values() for name in rung.features}
+    words = {name.replace("_", ""): frozenset({name}) for name in known}
+    words |= {word: frozenset({name}) for word, name in _OTHER_NAMES.items()}
+    return words | {word: RUNGS[name].features for word, name in _LEVELS.items()}
 
 
 def _modules(wheel: Path) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from fleetbuild.audit.evidence import implied_features
 from fleetbuild.errors import BlockedError, ConfigError, UsageError
-from fleetbuild.hardware.cpu_models import CPU_MODELS, find_cpu_model, similar_models
+from fleetbuild.hardware.cpu_models import CPU_MODELS, find_cpu_model, similar_names
 from fleetbuild.hardware.gpus import SMS, sm_order
 from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS, best
@@ -119,7 +119,7 @@ def _named(name: str, facts: Mapping[str, Facts]) -> Kind:
 def _unknown(name: str, facts: Collection[str], error: ConfigError) -> UsageError:
     if re.match(r"(cpu|sm\d+(\.sm\d+)*)-", name):  # meant as a group's name
         return UsageError(error.message, error.fix)
-    close = similar_models(name)
+    close = similar_names(name, RUNGS)
     meant = f"Did you mean {' or '.join(close)}? " if close else ""
     nodes = f" a node ({fold(facts, 100)})," if facts else ""
     return UsageError(

@@ -20,6 +20,7 @@ from fleetbuild.audit.evidence import (
     FileResults,
     Results,
     Run,
+    refuse_unwritable,
     undecided,
     use_of,
     uses_of,
@@ -85,6 +86,8 @@ def check(
     meant = meant or (kinds_of_fleet(facts) if facts else (this_machine(),))
     if emulate:
         require_emulation()
+    if export_to:
+        refuse_unwritable(export_to)
     state = StateDir(Path(state_dir).absolute()).checked().create()
     config = config or Config()
     config = config.model_copy(update={"index": (*config.index, *listed.indexes)})
@@ -200,6 +203,7 @@ class _Checker:
                 instead=self._instead(file, kind) if verdict.dies else (),
                 native=native,
                 chooses=bool(verdict.guarded),
+                imported=verdict.imported,
                 run_decides=verdict.checks and verdict.evidence == "static",
             )
 
@@ -234,7 +238,7 @@ class _Checker:
             return f"it is not read: {error.message}"
         except InstallError as error:
             return f"it could not be fetched: {error.message}"
-        known = known.model_copy(update={"needs": needs})
+        known = known.model_copy(update={"needs": needs, "imported": False})
         self._results.keep(known)
         return known
 

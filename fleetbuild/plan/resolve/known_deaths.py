@@ -56,10 +56,8 @@ def _kind(facts: Facts, python: str) -> _Kind:
 
 
 def _problem(file: LockedFile, found: Verdict, kind: _Kind) -> Problem:
-    reason = (
-        f"{file.name} {file.version}, a dependency, {VERDICT_WORDS[found.verdict]} there:"
-        f" {found.where}."
-    )
+    said = "has no kernel" if found.verdict == "no-kernel" else VERDICT_WORDS[found.verdict]
+    reason = f"{file.name} {file.version}, a dependency, {said} there: {found.where}."
     others = sorted(_running(file.name, kind), key=version_key)
     constrain = f"{file.name}=={others[-1]}" if others else f"{file.name}!={file.version}"
     ran = f" ({', '.join(others)} ran on such a CPU)" if others else ""

@@ -56,6 +56,7 @@ def test_markdown_and_annotations(run):
     ("args", "words"),
     [
         (["demo", "--for", "IvyBrige"], "Did you mean IvyBridge"),
+        (["demo", "--for", "AVX2"], "Did you mean avx2"),
         (["-r", "none.txt", "--for", "avx"], "none.txt does not exist"),
         (["--lock", "none.lock", "--for", "avx"], "none.lock does not exist"),
         (["--for", "avx"], "Nothing to check"),
@@ -69,6 +70,26 @@ def test_bad_use_is_explained(run, args, words):
     assert result.exit_code == 2
     assert words in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.usefixtures("index")
+def test_a_folder_named_as_a_requirement_is_one(run, here):
+    (here / "demo").mkdir()
+    result = run("check", "six", "demo", "--for", "Haswell", "--json")
+    assert "six" in result.stderr  # which the index does not have
+    (row,) = json.loads(run("check", "demo==1.0", "demo", "--for", "Haswell", "--json").stdout)[
+        "packages"
+    ]
+    assert row["name"] == "demo"
+    inventory = run("check", "demo", "./demo", "--json")
+    assert inventory.exit_code != 0
+    assert "demo" in inventory.stderr
+
+
+@pytest.mark.usefixtures("index")
+def test_the_ending_counts_in_words(run):
+    said = run("check", "demo", "--for", "Haswell").stdout
+    assert "Verdicts, one for each file and kind: runs 1." in said
 
 
 @pytest.mark.usefixtures("index")

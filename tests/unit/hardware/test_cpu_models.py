@@ -3,7 +3,7 @@
 import pytest
 from archspec.cpu import TARGETS
 
-from fleetbuild.hardware.cpu_models import CPU_MODELS, find_cpu_model, qemu_cpu, similar_models
+from fleetbuild.hardware.cpu_models import CPU_MODELS, find_cpu_model, qemu_cpu, similar_names
 from fleetbuild.hardware.rungs import RUNGS, best
 
 PEERS = {
@@ -46,7 +46,8 @@ def test_names_are_found_however_they_are_joined():
     for name in ("Skylake-Server", "skylake server", "SKYLAKE_SERVER", "skylakeserver"):
         assert find_cpu_model(name).name == "Skylake-Server"
     assert find_cpu_model("Pentium 3") is None
-    assert similar_models("Hasswell")[0] == "Haswell"
+    assert similar_names("Hasswell", ["avx2"])[0] == "Haswell"
+    assert similar_names("AVX2", ["avx2", "avx"])[0] == "avx2"
 
 
 def test_qemu_is_asked_for_a_cpu_with_nothing_beyond():

@@ -12,6 +12,7 @@ import pytest
 from fleetbuild.audit import evidence
 from fleetbuild.audit.evidence import READER, FileResults, Results, Run, shipped_runs
 from fleetbuild.audit.verdict import Verdict
+from fleetbuild.cli.show.check import check_table
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.hardware.cpu_models import CPU_MODELS, qemu_cpu
 from fleetbuild.models import Facts, Libc, Python
@@ -155,6 +156,24 @@ def test_results_travel_in_one_file(index, monkeypatch):
         ["demo"], kinds=["IvyBridge"], import_from=Path("shared.json"), state_dir="elsewhere"
     )
     assert imported.rows[0].verdict == "dies-in-use"
+    assert "dies in use (imported)" in str(list(check_table(imported).columns[1].cells))
+    again = check(["demo"], kinds=["IvyBridge"], state_dir="elsewhere")
+    assert again.rows[0].imported
+
+
+@pytest.mark.parametrize("to", ["missing/shared.json", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(index, monkeypatch, to):
+    native(index)
+    monkeypatch.setattr(run, "read_needs", lambda _: pytest.fail("it was read"))
+    with pytest.raises(UsageError, match="cannot be written"):
+        check(["demo"], kinds=["Haswell"], export_to=Path(to))
+
+
+def test_what_was_read_here_is_not_marked(index):
+    native(index)
+    check(["demo"], kinds=["Haswell"], export_to=Path("shared.json"))
+    (row,) = check(["demo"], kinds=["IvyBridge"], import_from=Path("shared.json")).rows
+    assert not row.imported
 
 
 def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monkeypatch):

@@ -20,7 +20,9 @@ SIGILL = -signal.SIGILL
 
 def outcome(emulated, native=FINE, static=RUNS, kind="IvyBridge"):
     (kind,) = named_kinds([kind])
-    ran = read_outcome(native, {"errors": "", **emulated}, frozenset({"demo"}))
+    ran = read_outcome(
+        native, {"errors": "", **emulated}, frozenset({"demo"}), frozenset(kind.features)
+    )
     return combine(run_of(ran, exercised=True), static, kind.features)
 
 
@@ -49,9 +51,22 @@ def stack(package):
             "demo",
         ),
         (
-            {"code": 0, "out": "import demo\nfailed\tdemo\t/env/demo/a.py\tRuntimeError: no AVX\n"},
+            {
+                "code": 0,
+                "out": "import demo\nfailed\tdemo\t/env/demo/a.py\tRuntimeError: no AVX2\n",
+            },
             "refuses",
-            "RuntimeError: no AVX",
+            "RuntimeError: no AVX2",
+        ),
+        (  # IvyBridge has AVX
+            {"code": 0, "out": "import demo\nfailed\tdemo\t/env/demo/a.py\tRuntimeError: no AVX\n"},
+            "undecided",
+            "RuntimeError: no AVX, which names no feature that this CPU lacks",
+        ),
+        (
+            {"code": 0, "out": "import demo\nfailed\tdemo\t/env/demo/a.py\tOSError: x_avx2.so\n"},
+            "undecided",
+            "OSError",
         ),
         (
             {"code": 0, "out": "import demo\nfailed\tdemo\t/env/dep/a.py\tRuntimeError: no AVX\n"},
@@ -59,9 +74,14 @@ def stack(package):
             "it imports dep, which refuses",
         ),
         (
-            {"code": -6, "out": "import demo\n", "errors": "F: built with AVX instructions\n"},
+            {"code": -6, "out": "import demo\n", "errors": "F: built with FMA instructions\n"},
             "refuses",
-            "AVX instructions",
+            "FMA instructions",
+        ),
+        (
+            {"code": -6, "out": "import demo\n", "errors": "F: too many instructions\n"},
+            "undecided",
+            "code -6",
         ),
         ({"code": -11, "out": "import demo\n"}, "undecided", "code -11"),
         ({"code": None, "out": "import demo\n"}, "undecided", "too long"),
@@ -71,6 +91,28 @@ def test_the_end_of_a_run_decides(emulated, said, words):
     found = outcome(emulated)
     assert (found.verdict, found.evidence) == (said, "emulated")
     assert words is None or words in found.where
+
+
+@pytest.mark.parametrize(
+    ("message", "cpu", "lacking"),
+    [
+        (  # numpy
+            "baseline optimizations: (X86_V2) but your machine doesn't support: (X86_V2).",
+            "none",
+            True,
+        ),
+        ("NumPy was built with baseline optimizations: (X86_V2)", "Haswell", False),
+        ("The TensorFlow library was compiled to use AVX instructions", "Nehalem", True),
+        ("Missing required CPU features: fma, bmi1, lzcnt", "IvyBridge", True),
+        ("this needs x86-64-v3.", "IvyBridge", True),
+        ("SSE4.2 and POPCNT are needed", "IvyBridge", False),
+        ("your CPU is not supported", "Nehalem", False),
+        ("cannot enable executable stack", "Nehalem", False),
+    ],
+)
+def test_a_refusal_names_a_feature_that_the_cpu_lacks(message, cpu, lacking):
+    features = frozenset() if cpu == "none" else named_kinds([cpu])[0].features
+    assert emulate.names_lacking_feature(message, features) == lacking
 
 
 def test_a_run_that_ends_early_decides_nothing():
