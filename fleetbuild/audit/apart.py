@@ -23,8 +23,14 @@ from typing import Any
 from fleetbuild.audit.archive import BROKEN
 
 USUAL = 4 * 2**20  # bytes that a wheel unpacks to; at most 2 s of work
-FILE_SECONDS = 120  # of processor time, for one file of the wheel; the largest of torch takes 50
-SECONDS = 240  # of processor time, for the wheel
+# Of processor time: for each wheel or file, for each MiB that it is packed into, and at most for a
+# file and for a wheel. Code of real libraries takes a third of it at most (torch's 109 MiB: 18 s);
+# code that is made to be slow is given no more, however much it unpacks to.
+BASE_SECONDS = 20
+MIB_SECONDS = 0.35
+FILE_SECONDS = 120
+SECONDS = 240
+_SPARE = 3  # beyond the files' own: hashes, names and texts
 WALL_SECONDS = 900  # on a busy machine
 MEMORY = 2**30
 _COMMAND = "from fleetbuild.audit.apart import main; main()"
@@ -61,30 +67,38 @@ def read_apart(what: str, path: Path, **options: object) -> str | None:
     return done.stdout.decode() if done.returncode == 0 else None
 
 
-def too_much() -> str:
-    """Return the sentence for a wheel beyond the limits."""
-    return f"it takes more than {SECONDS} s of processor time or {MEMORY // 2**20} MiB to read"
+def seconds_for(packed: int, most: int) -> int:
+    """Return the processor time that so many packed bytes are given."""
+    return min(most, BASE_SECONDS + int(MIB_SECONDS * packed / 2**20))
+
+
+def too_much(seconds: int) -> str:
+    """Return the end of a sentence about a file or wheel beyond its limits."""
+    return f"takes more than {seconds} s of processor time or {MEMORY // 2**20} MiB to read"
 
 
 @contextmanager
-def turn() -> Iterator[None]:
-    """Give the next file its seconds; beyond them TooMuchError is raised inside."""
+def turn(seconds: int) -> Iterator[None]:
+    """Give the next file its seconds, of those of the wheel; beyond them raise TooMuchError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     if hard == resource.RLIM_INFINITY:  # not in the separate process
         yield
         return
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    ends = int(used.ru_utime + used.ru_stime) + FILE_SECONDS
-    resource.setrlimit(resource.RLIMIT_CPU, (min(ends, hard), hard))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    used = int(usage.ru_utime + usage.ru_stime)
+    ends = min(used + seconds, soft - _SPARE)
+    if ends <= used:
+        raise TooMuchError
+    resource.setrlimit(resource.RLIMIT_CPU, (ends, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
-def limit() -> None:
+def limit(seconds: int) -> None:
     """Limit processor time and memory of this process."""
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds + _SPARE, seconds + 2 * _SPARE))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGXCPU, _stop)
@@ -97,7 +111,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 def main() -> None:
     """Read a request from standard input; write the findings to standard output, as JSON."""
     request: dict[str, Any] = json.load(sys.stdin)
-    limit()
+    limit(seconds_for(Path(request["path"]).stat().st_size, SECONDS))
     # Here, as both import this module.
     from fleetbuild.audit.needs import needs_here  # noqa: PLC0415
     from fleetbuild.audit.wheel import audit_here  # noqa: PLC0415

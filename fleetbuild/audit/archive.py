@@ -69,6 +69,10 @@ class Archive:
         except BROKEN:
             return b""
 
+    def packed(self, name: str) -> int:
+        """Return the bytes that a member has in the archive."""
+        return self._members[name].compress_size
+
     @contextmanager
     def mapped(self, name: str) -> Iterator[bytes]:
         """Yield a whole member, as memory that is backed by a file; raises one of BROKEN."""

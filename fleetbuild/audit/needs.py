@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from fleetbuild.audit.apart import is_usual, read_apart, too_much
+from fleetbuild.audit.apart import SECONDS, is_usual, read_apart, seconds_for, too_much
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.wheel import read_elfs
@@ -21,7 +21,8 @@ def read_needs(path: Path) -> WheelNeeds:
         return needs_here(path)
     document = read_apart("needs", path)
     if document is None:
-        return WheelNeeds(file=path.name, problems=(too_much(),))
+        seconds = seconds_for(path.stat().st_size, SECONDS)
+        return WheelNeeds(file=path.name, problems=(f"it {too_much(seconds)}",))
     return WheelNeeds.model_validate_json(document)
 
 

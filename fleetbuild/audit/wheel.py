@@ -12,10 +12,11 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.apart import (
     FILE_SECONDS,
-    MEMORY,
+    SECONDS,
     TooMuchError,
     is_usual,
     read_apart,
+    seconds_for,
     too_much,
     turn,
 )
@@ -60,7 +61,7 @@ def audit_wheel(
         return audit_here(path, allowed, top_level)
     document = read_apart("audit", path, allowed=allowed, top_level=top_level)
     if document is None:
-        problems = (too_much(),)
+        problems = (f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}",)
         return WheelAudit(file=path.name, sha256=sha256_of(path), problems=problems)
     return WheelAudit.model_validate_json(document)
 
@@ -144,15 +145,13 @@ def read_elfs(archive: Archive, problems: list[str]) -> Iterator[ElfAudit]:
     for name in archive.names:
         if archive.head(name) != MAGIC:
             continue
+        seconds = seconds_for(archive.packed(name), FILE_SECONDS)
         try:
-            with turn(), archive.mapped(name) as data:
+            with turn(seconds), archive.mapped(name) as data:
                 elf = audit_elf(name, data)
             yield elf
         except (TooMuchError, MemoryError):
-            problems.append(
-                f"{name} takes more than {FILE_SECONDS} s of processor time or"
-                f" {MEMORY // 2**20} MiB to read"
-            )
+            problems.append(f"{name} {too_much(seconds)}")
         except (BrokenElf, BrokenFatbin) as error:
             problems.append(f"{name} is damaged: {error}")
         except BROKEN as error:
