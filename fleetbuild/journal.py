@@ -42,7 +42,7 @@ class Journal:
         """Return the next number. The order of steps must not depend on a clock, which may jump."""
         with self._numbering:
             if self._last is None:
-                self._last = max(map(_number, self._all()), default=0)
+                self._last = max(map(_number, self._entries()), default=0)
             self._last += 1
             return self._last
 
@@ -52,7 +52,7 @@ class Journal:
         All journals in this folder count: an artifact key means the same wheel in every plan.
         """
         running: dict[str, str] = {}
-        for entry in self._entries("build ended"):
+        for entry in self._entries():
             match entry:
                 case {"what": "build started", "key": str(key), "node": str(node)}:
                     running[key] = node
@@ -65,7 +65,7 @@ class Journal:
     def left_drained(self) -> list[str]:
         """Return nodes for which `rollout.before` ran and `rollout.after` did not."""
         drained: dict[str, None] = {}
-        for entry in self._entries("drain ended"):
+        for entry in self._entries():
             match entry:
                 case {"what": "drain started", "node": str(node)}:
                     drained[node] = None
@@ -73,18 +73,10 @@ class Journal:
                     drained.pop(node, None)
         return list(drained)
 
-    def _entries(self, end: str) -> list[dict[str, Any]]:
-        """Return the entries of all journals in this folder, in the order of their numbers.
-
-        Entries of older versions have none and come first, by time; an end after its start.
-        """
-        return sorted(
-            self._all(),
-            key=lambda line: (_number(line), str(line.get("time")), line.get("what") == end),
-        )
-
-    def _all(self) -> list[dict[str, Any]]:
-        return [line for path in self._path.parent.glob("*.jsonl") for line in _lines(path)]
+    def _entries(self) -> list[dict[str, Any]]:
+        """Return the entries of all journals in this folder, in the order of their numbers."""
+        lines = (line for path in self._path.parent.glob("*.jsonl") for line in _lines(path))
+        return sorted(lines, key=_number)
 
 
 def _number(line: dict[str, Any]) -> int:

@@ -44,11 +44,8 @@ class SavedResult(Frozen):
     left: dict[str, dict[str, NodeResult]] = {}
 
     def left_there(self, release: str) -> dict[str, NodeResult]:
-        """Return the results that left a release of this name on nodes.
-
-        A file from before there was `left` knows the nodes of the last apply alone.
-        """
-        return self.left.get(release, {}) if self.left else _serving(self.result)
+        """Return the results that left a release of this name on nodes."""
+        return self.left.get(release, {})
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Manifest(Frozen):
     wheels: tuple[ManifestWheel, ...] = Field(max_length=1000)
     dependencies: tuple[Dependency, ...] = Field(default=(), max_length=5000)
     verified: bool = False
-    # The hash of the record of its files, beside the manifest; None before fleetbuild kept records.
+    # The hash of the record of its files, beside the manifest, which the node writes.
     files_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 

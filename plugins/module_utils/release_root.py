@@ -64,18 +64,11 @@ class Root:
         return found if usable and isinstance(found, dict) else None
 
     def damage(self, release_id, thorough):
-        """Return the damage of a release as the end of a sentence; empty if it is undamaged.
-
-        A release of an older version of this module has no record of its files: it counts as
-        undamaged if it was verified.
-        """
+        """Return the damage of a release as the end of a sentence; empty if it is undamaged."""
         found = self.manifest(release_id)
         if found is None:
             return "its manifest or its Python is missing"
-        expected = found.get("files_sha256")
-        if expected is None:
-            return "" if found.get("verified") else "it has no record of its files"
-        return release_files.damage(self[release_id], expected, thorough)
+        return release_files.damage(self[release_id], found.get("files_sha256"), thorough)
 
     def serves(self, release_id):
         """Return whether `current` leads to this folder, by any name."""

@@ -50,8 +50,7 @@ def damage_of(root, release, said):
         return "its Python (bin/python) is missing"
     if not Signatures(Root(os.path.abspath(root))).accepts(os.path.basename(release)):
         return "it has no signature of a signer that this node allows"
-    expected = said.get("files_sha256")
-    return release_files.damage(release, expected, True) if expected else ""
+    return release_files.damage(release, said.get("files_sha256"), True)
 
 
 def damaged(what):

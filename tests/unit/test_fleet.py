@@ -302,7 +302,8 @@ def test_verify_and_rollback_read_the_plan_once(
     done = Result(
         plan_digest=PLAN.digest, nodes=(NodeResult(node="a", state="installed", release_id="r1"),)
     )
-    StateDir(tmp_path).save_result(done, started="2026-01-01T00:00:00+00:00")
+    started = "2026-01-01T00:00:00+00:00"
+    StateDir(tmp_path).save_result(done, started=started, release=PLAN.release)
     read: list[str] = []
     left: list[dict[str, str]] = []
 

@@ -138,8 +138,6 @@ def _damage(said: Sequence[str], manifest: Manifest | None) -> str:
 
 
 def _other_files(said: Sequence[str], record: str | None) -> str:
-    if record is None:
-        return ""  # installed before there were records
     if f"record {record}" not in said:
         return "the record of its files is missing or changed"
     matches = list(filter(None, map(_DIFFERS.fullmatch, said)))

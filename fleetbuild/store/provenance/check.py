@@ -93,7 +93,7 @@ def _statement_file(path: Path, sha256: str, store: Store) -> Path:
         f"No provenance of {path.name} is known: neither {places[0].name} beside it nor a wheel in"
         f" the store with sha256 {sha256[:12]}.",
         "Copy the statement beside the wheel, or name the state directory of the run that built it:"
-        " --state-dir DIR. Wheels of earlier versions of fleetbuild have no statement.",
+        " --state-dir DIR.",
     )
 
 

@@ -31,7 +31,6 @@ INPUTS, LOG = "/inputs", "/build.log"  # in namespaces and in a container
 WHEEL = re.compile(r"[A-Za-z0-9_.!+-]{1,200}\.whl")
 MOST_SAID = 1 << 16
 GRACE = 60  # seconds after its time limit that a build has to end by itself
-OF_EARLIER_VERSIONS = ("venv", "cuda", "bin", "files", "home", "tmp", "bundled")
 
 
 class Build(Steps):
@@ -285,13 +284,6 @@ class Build(Steps):
     def make_folders(self, level, user):
         """Make the folders that the build may write to, and give them to its user."""
         work, cache = self.at("work"), self.cache_dir(level)
-        if os.path.isdir(self.at("src")) and not os.path.lexists(work):  # by an earlier version
-            os.mkdir(work)
-            for name in ("src", "src.mark"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(self.at(name), os.path.join(work, name))
-        for name in OF_EARLIER_VERSIONS:
-            shutil.rmtree(self.at(name), ignore_errors=True)
         for path in filter(None, (work, cache)):
             os.makedirs(path, exist_ok=True)
             if user is not None and os.lstat(path).st_uid != user[0]:

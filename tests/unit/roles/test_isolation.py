@@ -74,17 +74,6 @@ def test_a_build_holds_no_file_of_the_process_that_reports(build: Any) -> None:
         assert made(build, look) == "True.whl"
 
 
-def test_a_build_goes_on_with_the_objects_of_an_earlier_version(build: Any) -> None:
-    for name in ("src", "venv", "home"):
-        os.makedirs(build.at(name))
-    Path(build.at("src", "object.o")).touch()
-    Path(build.at("src.mark")).write_text("mark")
-    build.make_folders("namespaces", None)
-    assert os.listdir(build.at("work", "src")) == ["object.o"]
-    assert Path(build.at("work", "src.mark")).read_text() == "mark"
-    assert not os.path.exists(build.at("venv"))
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_what_root_built_before_goes_to_the_builds_user(build: Any, tmp_path: Path) -> None:
     (tmp_path / "roots").write_text("")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +29,7 @@ def make(root: Any, name: str, age: int, *, verified: bool = True) -> None:
     path = Path(root[name])
     (path / "bin").mkdir(parents=True)
     (path / "bin" / "python").touch()
-    (path / "manifest.json").write_text(json.dumps({"id": name, "verified": verified}))
+    making.seal(str(path), {"id": name, "verified": verified})
     os.utime(path, (1000 + age, 1000 + age))
 
 
@@ -64,7 +63,7 @@ def test_going_back_passes_over_releases_with_revoked_wheels(
     for age, (name, wheel) in enumerate(wheels.items()):
         make(root, name, age)
         known = {"id": name, "verified": True, "wheels": [wheel], "dependencies": ["n_p==1"]}
-        Path(root[name], "manifest.json").write_text(json.dumps(known))
+        making.seal(root[name], known)
         activate(release, root, name)
     assert switching.switch_back(root, True, [])["release_id"] == "b"
     for revoked in ("1" * 64, "x-y==2", "x-y==2+cpu.avx"):

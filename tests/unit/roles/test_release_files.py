@@ -116,13 +116,14 @@ def test_the_probe_finds_a_missing_record(made: Path) -> None:
     assert facts_of(run(root)).damaged == {"default": "its folder is missing"}
 
 
-def test_a_release_without_a_record_by_an_older_version_is_not_damaged(made: Path) -> None:
+def test_a_release_without_a_record_is_damaged(made: Path) -> None:
     manifest = Manifest.model_validate_json((made / "manifest.json").read_text())
     (made / "manifest.files").unlink()
     old = manifest.model_copy(update={"files_sha256": None})
     (made / "manifest.json").write_text(old.model_dump_json())
     facts = facts_of(run(made.parents[1]))
-    assert (facts.damaged, facts.release["default"].verified) == ({}, True)
+    assert facts.damaged == {"default": "the record of its files is missing or changed"}
+    assert not facts.release["default"].verified
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
