@@ -79,7 +79,7 @@ def too_much(seconds: int) -> str:
 
 @contextmanager
 def turn(seconds: int) -> Iterator[None]:
-    """Give the next file its seconds, of those of the wheel; beyond them raise TooMuchError."""
+    """Give the next file its seconds of the wheel's; beyond them raise TooMuchError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     if hard == resource.RLIM_INFINITY:  # not in the separate process
         yield

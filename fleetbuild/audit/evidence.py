@@ -138,7 +138,7 @@ def uses_of(needs: WheelNeeds) -> tuple[str, ...]:
 def refuse_unwritable(to: Path) -> None:
     """Raise if a file cannot be written, before hours of work for its content."""
     if to.is_dir() or not os.access(to.parent, os.W_OK | os.X_OK):
-        why = "it is a folder" if to.is_dir() else f"{to.parent} is no folder to write in"
+        why = "it is a folder" if to.is_dir() else f"nothing can be written in {to.parent}"
         raise UsageError(f"{to} cannot be written: {why}.", "Name another file.")
 
 

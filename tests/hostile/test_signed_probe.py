@@ -149,7 +149,7 @@ DAY = 24 * 3600
         (-90, 0, "expired"),
     ],
 )
-def test_a_date_of_the_signature_is_told_before_and_drift_afterwards(
+def test_status_warns_before_the_date_of_a_signature_and_shows_drift_after_it(
     node: Node, signed: int, until: int, state: str
 ) -> None:
     now = int(time.time())

@@ -123,7 +123,9 @@ def test_a_function_named_for_a_level_is_guarded_only_in_a_file_that_asks_the_cp
         ("decNumberFMA", False),
     ],
 )
-def test_the_name_of_a_processor_counts_only_where_it_is_no_other_word(name, guarded):
+def test_names_of_processors_that_are_words_as_well_count_only_as_openblas_writes_them(
+    name, guarded
+):
     assert _is_guarded(name) == guarded
 
 

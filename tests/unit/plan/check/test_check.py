@@ -169,7 +169,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(index, monkeyp
         check(["demo"], kinds=["Haswell"], export_to=Path(to))
 
 
-def test_what_was_read_here_is_not_marked(index):
+def test_verdicts_of_files_that_this_machine_read_are_not_marked(index):
     native(index)
     check(["demo"], kinds=["Haswell"], export_to=Path("shared.json"))
     (row,) = check(["demo"], kinds=["IvyBridge"], import_from=Path("shared.json")).rows
