@@ -112,8 +112,8 @@ options:
   statement:
     description: 'The signed statement about the release: C(root),
       C(manifest) without the values of one node, C(wheels) (hashes
-      by file name), C(plan), C(counter), and optionally the hardware
-      that it is for (C(machine), C(features), C(sms)) and C(valid_until),
+      by file name), C(plan), C(counter), and if wanted C(machine),
+      C(features) and C(sms) that it is for, and C(valid_until),
       in seconds since 1970. Needed by nodes with a file C(/etc/fleetbuild/allowed_signers).'
     type: dict
     default: {}

@@ -123,9 +123,7 @@ def test_a_function_named_for_a_level_is_guarded_only_in_a_file_that_asks_the_cp
         ("decNumberFMA", False),
     ],
 )
-def test_names_of_processors_that_are_words_as_well_count_only_as_openblas_writes_them(
-    name, guarded
-):
+def test_processors_whose_names_are_words_count_only_as_openblas_writes_them(name, guarded):
     assert _is_guarded(name) == guarded
 
 
