@@ -223,13 +223,11 @@ def _date(seconds):
 
 def _check_hardware(statement, release_id):
     """Raise if the release was signed for other hardware than this node's."""
-    flags = release_checks.cpu(CPUINFO)[1]
+    flags, sms = release_checks.cpu(CPUINFO)[1], statement.get("sms", [])
     lacks = [each for each in statement.get("features", []) if each not in flags]
-    shown = [sm for _, sm, _ in release_checks.gpus()] if statement.get("sms") else []
-    has = [sm for sm in shown if sm]  # an old driver does not tell them
-    served = any(
-        release_checks.runs_on(built, sm) for built in statement.get("sms", []) for sm in has
-    )
+    # An old driver does not tell them.
+    has = [gpu[1] for gpu in release_checks.gpus() if gpu[1]] if sms else []
+    served = any(release_checks.runs_on(built, sm) for built in sms for sm in has)
     machine = os.uname().machine
     why = ""
     if statement.get("machine", machine) != machine:
@@ -237,9 +235,7 @@ def _check_hardware(statement, release_id):
     elif lacks:
         why = "for CPUs with {}, which this node lacks".format(" ".join(lacks))
     elif has and not served:
-        why = "for GPUs of SM {}, and this node has {}".format(
-            " ".join(statement["sms"]), " ".join(has)
-        )
+        why = "for GPUs of SM {}, and this node has {}".format(" ".join(sms), " ".join(has))
     if why:
         raise Problem(f"Release {release_id} was signed {why}.", ["plan"])
 
