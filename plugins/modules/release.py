@@ -190,6 +190,10 @@ complete:
   description: Whether the release exists with exactly this manifest and all files as installed.
   returned: state is query or begun
   type: bool
+expired:
+  description: Whether only the date of its signature has passed. No file is needed to renew it.
+  returned: state is query or begun
+  type: bool
 verified:
   description: Whether the release's manifest says that it was verified on this node.
   returned: state is query or begun
@@ -298,18 +302,22 @@ def look(root, params):
     manifest = root.manifest(release_id) if release_id else None
     may_write = writable(root.path, root.releases, params["staging"] or root.path)
     incoming = params["staging"] or "" if may_write else own_folder(root)
-    return {
-        "root": root.path,
-        "complete": manifest is not None
+    intact = (
+        manifest is not None
         and wanted(manifest) == wanted(params["manifest"])
         and not root.damage(release_id, True)
         and Signatures(root).accepts(release_id)
-        and not Signatures(root).expired(release_id),
+    )
+    expired = intact and Signatures(root).expired(release_id)
+    return {
+        "root": root.path,
+        "complete": intact and not expired,
+        "expired": expired,
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
         "writable": may_write,
         "incoming": incoming,
-        "missing": missing(params, incoming),
+        "missing": [] if expired else missing(params, incoming),
     }
 
 
@@ -317,7 +325,8 @@ def begin(root, params, check):
     """Return the state of the release, and take the lease if this user changes something."""
     found = look(root, params)
     serves = found["complete"] and found["serving"] == params["release_id"]
-    files = [] if found["complete"] else wanted_files(params)
+    whole = found["complete"] or found["expired"]
+    files = [] if whole else wanted_files(params)
     if not found["writable"] and not check:
         expect(found["incoming"], files, True)
     if serves or not found["writable"]:
@@ -330,7 +339,7 @@ def begin(root, params, check):
     if check:
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     with locked(root):
-        refuse_small_disk(root, 0 if found["complete"] else params["space"])
+        refuse_small_disk(root, 0 if whole else params["space"])
         left = lease.copied() if params["staging"] else []
         # Of what an earlier run copied, only these files stay on the node.
         wheels = [file["sha256"] for file in files] if params["staging"] else None

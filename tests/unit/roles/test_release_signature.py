@@ -373,6 +373,9 @@ def test_a_serving_release_is_signed_again_without_a_new_environment(
     at(1000 + DAY + 10, monkeypatch)
     again = {**node.params("a"), "counter": 0}  # signing.valid_days was removed
     assert not node.release.look(node.root, again)["complete"]
+    begun = node.release.begin(node.root, again, False)
+    assert (begun["missing"], begun["counter"] > 0) == ([], True)  # no wheel is copied
+    again["counter"] = begun["counter"]
     assert node.release.make(node.root, again, False) == "manifest"
     assert node.release.look(node.root, again)["complete"]
     assert Path(node.root["a"], "bin/python").lstat() == environment
