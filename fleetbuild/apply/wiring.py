@@ -186,7 +186,7 @@ def open_labeller(
         yield files
     else:
         with (cluster or Cluster()).connect() as client:
-            yield ApiLabeller(names, client, state=access.state, former=files)
+            yield ApiLabeller(names, client, asked=True, state=access.state, former=files)
 
 
 def _manifests(

@@ -81,11 +81,14 @@ def label_cluster(
 
 
 def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels | None]]:
-    """Yield the release labels that each node should have; None keeps the present ones."""
+    """Yield the release labels that each node should have; None keeps the present ones.
+
+    A plan from a cluster knows of no release on a node: they are those of whoever installs there.
+    """
     for name in hosts(plan):
-        if name in serving:
+        if name in serving and plan.facts_source != "cluster":
             yield name, verified_labels(serving[name], plan.label_domain)
-        elif plan.nodes[name].group:
+        elif plan.nodes[name].group or name in serving:
             yield name, None
 
 
@@ -94,7 +97,8 @@ def unlabel_cluster(
 ) -> Labelled:
     """Remove the labels of the plan's release from every Node, whether or not it is a host."""
     names = targets_of_plan(plan)
-    labelling = Labelling(names.domain, names.release, force)
+    controller = state.create().controller() if state else ""
+    labelling = Labelling(names.domain, names.release, force, controller)
     nothing = WantedLabels(release={}, hardware={})
     with cluster.connect() as client:
         nodes = list_nodes(client)

@@ -24,20 +24,22 @@ A token for a kubeconfig of its own, here for 8 hours:
 Whoever may impersonate it can instead keep the login they have and add to the kubeconfig's user:
     as: {user}"""
 _POLICY_HEADER = """\
-Limits this login to labels of Nodes with the prefix {domain}/. Without this policy, the login may
-change all labels, annotations and taints of every Node. Changes of all other logins pass. Needs
-Kubernetes 1.30. If kubernetes.label_domain changes, emit and apply it again."""
+Limits this login to labels and annotations of Nodes with the prefix {domain}/. Without this policy,
+it may change all labels, annotations and taints of every Node. Changes of all other logins pass.
+Needs Kubernetes 1.30. If kubernetes.label_domain changes, emit and apply it again."""
 _WHY_PATCH = "Labels, by server-side apply. The policy beside this file limits it to labels."
 _WHY_PODS = "With `labels: api`, so that no release is removed that a pod mounts."
 _WHY_FEATURES = "For plan --from-cluster, if Node Feature Discovery runs."
 _WHY_SLICES = "For plan --from-cluster, if a DRA driver runs."
 
-_LABELS = (
-    "variables.before.all(key, key.startsWith(variables.prefix)"
-    " || (key in variables.after && variables.after[key] == variables.before[key]))\n"
-    "&& variables.after.all(key, key.startsWith(variables.prefix) || key in variables.before)\n"
+_OURS_ALONE = (
+    "variables.{was}.all(key, key.startsWith(variables.prefix)"
+    " || (key in variables.{is_} && variables.{is_}[key] == variables.{was}[key]))\n"
+    "&& variables.{is_}.all(key, key.startsWith(variables.prefix) || key in variables.{was})\n"
 )
-_METADATA = ("annotations", "finalizers", "ownerReferences")
+_LABELS = _OURS_ALONE.format(was="before", is_="after")
+_ANNOTATIONS = _OURS_ALONE.format(was="notedBefore", is_="notedAfter")
+_METADATA = ("finalizers", "ownerReferences")
 
 
 def login_files(domain: str, namespace: str) -> dict[str, str]:
@@ -99,6 +101,8 @@ def _policy(domain: str, user: str, name: str) -> list[dict[str, object]]:
             {"name": "prefix", "expression": f"'{domain}/'"},
             {"name": "before", "expression": _field("oldObject", "labels", "{}")},
             {"name": "after", "expression": _field("object", "labels", "{}")},
+            {"name": "notedBefore", "expression": _field("oldObject", "annotations", "{}")},
+            {"name": "notedAfter", "expression": _field("object", "annotations", "{}")},
         ],
         "validations": list(_validations(domain)),
     }
@@ -110,9 +114,10 @@ def _policy(domain: str, user: str, name: str) -> list[dict[str, object]]:
 
 
 def _validations(domain: str) -> list[dict[str, str]]:
-    only = f"The login of fleetbuild may change only labels with the prefix {domain}/"
+    only = f"The login of fleetbuild may change only labels and annotations of {domain}/"
     changes = [
         (_LABELS, "other labels"),
+        (_ANNOTATIONS, "other annotations"),
         ("object.spec == oldObject.spec", "the spec of a Node"),
         *((_unchanged(field), field) for field in _METADATA),
     ]
@@ -123,8 +128,7 @@ def _validations(domain: str) -> list[dict[str, str]]:
 
 
 def _unchanged(field: str) -> str:
-    empty = "{}" if field == "annotations" else "[]"
-    return f"{_field('object', field, empty)} == {_field('oldObject', field, empty)}"
+    return f"{_field('object', field, '[]')} == {_field('oldObject', field, '[]')}"
 
 
 def _field(whose: str, field: str, empty: str) -> str:

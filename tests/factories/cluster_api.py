@@ -29,6 +29,8 @@ class FakeNode:
     version: int = 1
     status: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)  # of server-side apply alone
+    noted: dict[str, set[str]] = field(default_factory=dict)  # manager -> its annotations
 
     def document(self) -> dict[str, Any]:
         managed = [
@@ -49,6 +51,7 @@ class FakeNode:
                 "uid": self.uid,
                 "resourceVersion": str(self.version),
                 "labels": self.labels,
+                "annotations": self.annotations,
                 "managedFields": managed,
             },
             "spec": self.spec,
@@ -240,7 +243,13 @@ class FakeApi:
         node.labels.update(wanted)
         node.owners[me] = set(wanted)
         node.owners = {who: keys for who, keys in node.owners.items() if keys}
-        node.version += before != (node.labels, node.owners)
+        notes = asked.body["metadata"].get("annotations") or {}
+        for key in node.noted.get(manager, set()) - notes.keys():
+            del node.annotations[key]
+        changed = any(node.annotations.get(key) != notes[key] for key in notes)
+        node.annotations.update(notes)
+        node.noted[manager] = set(notes)
+        node.version += changed or before != (node.labels, node.owners)
 
     def _merge(self, node: FakeNode, body: Any, manager: str) -> None:
         metadata = body["metadata"]

@@ -1,8 +1,9 @@
 """A client of the Kubernetes API that uses only the standard library; see docs/decisions/.
 
 Requests that get no answer or find a busy server are retried; this is safe, since each request
-describes a state and not a step. Connections are kept, one per thread. TLS, certificates and
-proxies are as the kubeconfig says.
+describes a state and not a step. A server that has answered in this run is awaited for as long as
+the upgrade of a control plane takes, any other for a few seconds. Connections are kept, one per
+thread. TLS, certificates and proxies are as the kubeconfig says.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 import socket
 import ssl
 import tempfile
@@ -111,6 +113,8 @@ def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 TIMEOUT = 15.0  # seconds for each answer
 WAITS = (0.5, 1.0, 2.0)  # seconds before each retry
 LONGEST_WAIT = 10.0
+AWAY = 180.0  # seconds that one request waits for a server that has answered before
+SETTLING = 30.0  # seconds after which a server that came back knows its rules
 PAGE = 500
 MAX_ANSWER = 512 * 1024**2
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
@@ -118,7 +122,9 @@ MERGE = "application/merge-patch+json"
 MAX_PAGES = 400  # 200,000 Nodes or pods
 LISTINGS = 3  # of a list that expires while it is read
 _GONE = 410
-_BUSY = (429, 500, 502, 503, 504)
+_FAILED = 500
+_BUSY = (429, 502, 503, 504)
+_LOG = logging.getLogger("fleetbuild")
 
 Json = dict[str, Any]
 
@@ -142,14 +148,18 @@ class Client:
         access: Access,
         *,
         timeout: float = TIMEOUT,
+        away: float = AWAY,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.access = access
-        self._timeout, self._sleep = timeout, sleep
+        self._timeout, self._away, self._sleep = timeout, away, sleep
         self._local = threading.local()
         self._lock = threading.Lock()
         self._credentials: Credentials | None = None
         self._open: list[http.client.HTTPConnection] = []
+        self._has_answered = False
+        self._silent_at: float | None = None  # when a request last got no answer
+        self._is_awaited = False  # and the user knows of it
 
     def __enter__(self) -> Self:
         return self
@@ -220,27 +230,56 @@ class Client:
         return document
 
     def _ask_with_retries(self, method: str, target: str, body: bytes | None, kind: str) -> _Answer:
-        renewed = False
-        for number, wait in enumerate((*WAITS, None)):
-            credentials = self._log_in()
+        renewed, spent, number = False, 0.0, 0
+        while True:
+            number += 1
+            wait, credentials = WAITS[min(number, len(WAITS)) - 1], self._log_in()
+            may_wait = number <= len(WAITS) or (self._has_answered and spent < self._away)
             try:
                 answer = self._once(credentials, method, target, body, kind)
             except (OSError, http.client.HTTPException) as problem:
                 self._close_connections()
                 if isinstance(problem, ssl.SSLCertVerificationError):
                     raise untrusted(self.access, problem) from None
-                if wait is None:
-                    raise NoResponse(_reason(problem, self._timeout), number + 1) from None
-                self._sleep(wait)
-                continue
-            if answer.code == 401 and not renewed and renewable(self.access.user):
-                renewed = True
-                self._forget(credentials)
-                continue
-            if wait is None or answer.code not in _BUSY:
-                return answer
-            self._sleep(_retry_after(answer.wait, wait))
-        raise AssertionError("the last attempt returns or raises")
+                reason = _reason(problem, self._timeout)
+                spent += self._timeout if isinstance(problem, TimeoutError) else 0
+                self._silent_at = time.monotonic()
+            else:
+                if answer.code == 401 and not renewed and renewable(self.access.user):
+                    renewed = True
+                    self._forget(credentials)
+                    continue
+                if not self._is_passing(answer.code, number, spent):
+                    self._has_answered, self._is_awaited = True, False
+                    return answer
+                reason = f"it is busy (HTTP {answer.code})"
+                wait = _retry_after(answer.wait, wait)
+            if not may_wait:
+                raise NoResponse(reason, number)
+            if number > len(WAITS):
+                self._say_once(reason)
+            self._sleep(wait)
+            spent += wait
+
+    def _is_passing(self, code: int, number: int, spent: float) -> bool:
+        """Return whether such an answer is one that the server gives for a while only.
+
+        A server that has just come up refuses what it allows once it has read its rules.
+        """
+        if code == 403:
+            back = self._silent_at is not None and time.monotonic() - self._silent_at < SETTLING
+            return self._has_answered and back and spent < SETTLING
+        return code in _BUSY or (code == _FAILED and number <= len(WAITS))
+
+    def _say_once(self, reason: str) -> None:
+        """Tell the user that the run waits for the server, once for each time that it is away."""
+        with self._lock:
+            told, self._is_awaited = self._is_awaited, True
+        if not told:
+            _LOG.warning(
+                "%s does not answer: %s. Each request is tried again for up to %.0f s.",
+                self.access.where, reason, self._away,
+            )  # fmt: skip
 
     def _once(
         self, credentials: Credentials, method: str, target: str, body: bytes | None, kind: str

@@ -24,6 +24,7 @@ class ClusterNode:
     version: str = ""  # changes with every change of the object
     labels: Mapping[str, str] = field(default_factory=dict)
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # label -> managers
+    annotations: Mapping[str, str] = field(default_factory=dict)
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def owned(self, manager: str) -> dict[str, str]:
@@ -52,6 +53,7 @@ def read(document: Mapping[str, Any]) -> ClusterNode:
         version=str(metadata.get("resourceVersion", "")),
         labels=dict(metadata.get("labels") or {}),
         owners=_owners(metadata.get("managedFields") or ()),
+        annotations=dict(metadata.get("annotations") or {}),
         document=document,
     )
 

@@ -49,11 +49,13 @@ class ApiLabeller:
         client: Client,
         *,
         force: bool = False,
+        asked: bool = False,
         state: StateDir | None = None,
         former: FeatureFiles | None = None,
     ) -> None:
         self._given, self._client, self._state, self._former = names, client, state, former
-        self._labelling = Labelling(names.domain, names.release, force)
+        controller = state.create().controller() if state else ""
+        self._labelling = Labelling(names.domain, names.release, force, controller, asked)
 
     @cached_property
     def _nodes(self) -> dict[str, ClusterNode]:

@@ -18,7 +18,7 @@ from fleetbuild.kubernetes.api.client import Client, path_of
 from fleetbuild.kubernetes.api.errors import NoResponse, Refusal, as_error, expired, forbidden
 from fleetbuild.kubernetes.api.nodes import NODES, ClusterNode, is_nfd, owned_by, read
 from fleetbuild.kubernetes.labels.feature_files import feature_path
-from fleetbuild.kubernetes.labels.node_labels import field_manager
+from fleetbuild.kubernetes.labels.node_labels import field_manager, state_annotation
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT, is_label_of, is_release_label
 
 AT_ONCE = 8
@@ -54,11 +54,18 @@ class Labelling:
     domain: str
     release: str = DEFAULT
     force: bool = False
+    state: str = ""  # the state directory in whose name release labels are set
+    asked: bool = False  # the nodes said in this run what they serve: whose state it was is past
 
     @property
     def manager(self) -> str:
         """The field manager: fleetbuild, or fleetbuild-staging for the release of that name."""
-        return field_manager(self.release)
+        return field_manager(self.release, self.domain)
+
+    @property
+    def annotation(self) -> str:
+        """The key of the annotation that names the state directory."""
+        return state_annotation(self.domain, self.release)
 
 
 def is_settled(node: ClusterNode, wanted: WantedLabels, labelling: Labelling) -> bool:
@@ -88,7 +95,7 @@ def label_nodes(
 
 def may_label(client: Client, node: ClusterNode, labelling: Labelling) -> None:
     """Try a dry run, and raise if every node would be refused."""
-    body = _body(node, node.owned(labelling.manager))
+    body = _body(node, node.owned(labelling.manager), labelling)
     try:
         client.apply(
             path_of(*NODES, node.name), body, manager=labelling.manager, force=True, dry_run=True
@@ -141,10 +148,11 @@ def _applied(
     client: Client, labelling: Labelling, node: ClusterNode, wanted: WantedLabels
 ) -> Outcome:
     labels = _labels(node, wanted, labelling)
+    if outcome := _of_another_state(node, labels, labelling):
+        return outcome
     path = path_of(*NODES, node.name)
-    made = read(
-        client.apply(path, _body(node, labels), manager=labelling.manager, force=labelling.force)
-    )
+    body = _body(node, labels, labelling)
+    made = read(client.apply(path, body, manager=labelling.manager, force=labelling.force))
     left = _left(made, labels, labelling)
     if labelling.force and (left or _shared(made, labels, labelling)):
         made = _taken_over(client, made, left, labels, labelling)
@@ -210,8 +218,48 @@ def _by_nfd(node: ClusterNode, labelling: Labelling) -> Outcome | None:
     )
 
 
-def _body(node: ClusterNode, labels: Mapping[str, str]) -> dict[str, Any]:
-    metadata = {"name": node.name, "uid": node.uid, "labels": dict(labels)}
+def _of_another_state(
+    node: ClusterNode, labels: Mapping[str, str], labelling: Labelling
+) -> Outcome | None:
+    """Return the outcome for a Node whose release labels another state directory has set.
+
+    What this one knows of the node may be older than that, unless the node was asked in this run.
+    """
+    owner = node.annotations.get(labelling.annotation, "")
+    ours = not owner or _identity(owner) == _identity(labelling.state)
+    if ours or labelling.asked or labelling.force or not _changes_release(node, labels, labelling):
+        return None
+    return Outcome(
+        "conflict",
+        f"Its release labels are those of another state directory, {owner}.",
+        "Label this node from there, or ask it what it serves and take its labels over: fleetbuild"
+        " status INVENTORY, then fleetbuild emit labels --apply --force-conflicts",
+        node.labels,
+        node,
+    )
+
+
+def _identity(state: str) -> str:
+    """Return the random part of a state directory's name: its path may change."""
+    return state.rpartition(" ")[2]
+
+
+def _changes_release(node: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> bool:
+    before, after = (
+        {key: each[key] for key in each if is_label_of(key, labelling.release, labelling.domain)}
+        for each in (node.owned(labelling.manager), labels)
+    )
+    return before != after
+
+
+def _body(node: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> dict[str, Any]:
+    """Return the document to apply: the labels, and whose state set those of the release."""
+    metadata: dict[str, Any] = {"name": node.name, "uid": node.uid, "labels": dict(labels)}
+    whose = node.annotations.get(labelling.annotation)
+    if labelling.force or whose is None or _changes_release(node, labels, labelling):
+        whose = labelling.state
+    if whose and any(is_label_of(key, labelling.release, labelling.domain) for key in labels):
+        metadata["annotations"] = {labelling.annotation: whose}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
@@ -260,13 +308,16 @@ def _refused(client: Client, problem: Refusal) -> Outcome:
             "Check which values are right; take them over with: fleetbuild emit labels --apply"
             " --force-conflicts",
         )
-    # A conflict about the uid alone: the Node was deleted or replaced.
-    if problem.code in (404, 409) or "uid" in problem.message.lower():
+    # A conflict about the uid: the Node was deleted or replaced.
+    if problem.code == 404 or "uid" in problem.message.lower():
         return Outcome(
             "gone",
             "The Node was deleted, or replaced by one of the same name, while it was labelled.",
             "Once it is back, label it with: fleetbuild emit labels --apply",
         )
+    if problem.code == 409:
+        reason = f"The Node was changed by somebody else at the same time: {problem.message}"
+        return Outcome("conflict", reason, _AGAIN)
     return Outcome("refused", f"The API server refused: {problem.message}", _AGAIN)
 
 

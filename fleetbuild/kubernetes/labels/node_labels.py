@@ -22,6 +22,7 @@ from fleetbuild.kubernetes.manifests.yaml_dump import comment, dump
 from fleetbuild.models import Plan, PlannedGroup, Target
 
 FIELD_MANAGER = "fleetbuild"
+DEFAULT_DOMAIN = "fleetbuild.dev"
 
 _SCRIPT_HEADER = """\
 Sets labels, one line per node: its hardware (class, isa), and its release if a verified one serves,
@@ -32,8 +33,8 @@ a login that may label nodes:
 """
 
 _PATCHES_HEADER = """\
-The same labels as labels.sh, for server-side apply. The field manager is fleetbuild, so a label
-that a later file does not have is removed, and other owners' labels stay:
+The same labels as labels.sh, for server-side apply with a field manager of their own: a label that
+a later file does not have is removed, and other owners' labels stay:
     kubectl apply --server-side --field-manager={manager} -f nodes.yaml
 All these nodes must exist: apply would create a missing Node object.
 """
@@ -120,7 +121,10 @@ def node_patches(plan: Plan, nodes: Mapping[str, NodeLabels]) -> str:
         )
         for node, labels in sorted(nodes.items())
     ]
-    about = _PATCHES_HEADER.format(manager=field_manager(plan.release))
+    manager = field_manager(plan.release, plan.label_domain)
+    if plan.facts_source == "cluster":  # it states hardware alone, and removes nobody's release
+        manager = manager.replace(FIELD_MANAGER, f"{FIELD_MANAGER}.cluster", 1)
+    about = _PATCHES_HEADER.format(manager=manager)
     header = "\n".join(comment(about)) + "\n"
     return header + "---\n".join(documents)
 
@@ -148,12 +152,19 @@ def is_reserved(domain: str) -> bool:
     return domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
 
 
-def field_manager(release: str) -> str:
-    """Return the owner of the labels of a release of this name.
+def field_manager(release: str, domain: str) -> str:
+    """Return the owner of the labels of a release of this name in this domain.
 
-    Each release has its own: an apply removes the labels that its manager no longer states.
+    Each release and each domain has its own: an apply removes the labels that its manager no longer
+    states, also those of another user of the cluster.
     """
-    return FIELD_MANAGER if release == "default" else f"{FIELD_MANAGER}-{release}"
+    name = FIELD_MANAGER if release == "default" else f"{FIELD_MANAGER}-{release}"
+    return name if domain == DEFAULT_DOMAIN else f"{name}@{label_part(domain, 50)}"
+
+
+def state_annotation(domain: str, release: str) -> str:
+    """Return the key of the annotation that names whose state set a Node's release labels."""
+    return label_key(domain, "state", release)
 
 
 def label_key(domain: str, name: str, release: str) -> str:

@@ -69,10 +69,14 @@ def labels_by_node(plan: Plan, serving: Serving | None) -> dict[str, NodeLabels]
 
 
 def labelled_hosts(plan: Plan, serving: Serving | None) -> Iterator[tuple[str, NodeLabels]]:
-    """Yield each host whose release is known, with its hardware and release labels."""
+    """Yield each host whose release is known, with its hardware and release labels.
+
+    A plan from a cluster knows of no release on a node, and takes off no label of one.
+    """
     serving = as_planned(plan) if serving is None else serving
     hardware = hardware_of_hosts(plan)
-    ours = sorted({key for group in plan.groups for key in release_labels(plan, group)})
+    groups = () if plan.facts_source == "cluster" else plan.groups
+    ours = sorted({key for group in groups for key in release_labels(plan, group)})
     for host in hosts(plan):
         if host in serving:
             release = verified_labels(serving[host], plan.label_domain)

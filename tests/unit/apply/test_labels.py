@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -443,9 +444,19 @@ def test_with_manual_labels_no_node_is_touched() -> None:
 
 
 def test_each_release_has_a_field_manager_and_the_file_says_so() -> None:
-    assert (Labelling("x").manager, Labelling("x", "staging").manager) == (
+    domain = "fleetbuild.dev"
+    assert (Labelling(domain).manager, Labelling(domain, "staging").manager) == (
         "fleetbuild", "fleetbuild-staging"
     )  # fmt: skip
+    assert Labelling("x.org", "staging").manager == "fleetbuild-staging@x.org"
     staging = plan(AVX, release="staging")
     assert "--field-manager=fleetbuild-staging " in render(staging)["nodes.yaml"]
     assert "--field-manager=fleetbuild " in render(PLAN)["nodes.yaml"]
+
+
+def test_files_of_a_plan_from_a_cluster_take_no_release_labels_off() -> None:
+    """Its nodes may serve releases that were installed over SSH, with another plan."""
+    files = render(PLAN.model_copy(update={"facts_source": "cluster"}))
+    assert not re.search(r"fleetbuild\.dev/\S+-( |$)", files["labels.sh"], re.MULTILINE)
+    assert re.search(r"fleetbuild\.dev/\S+-( |$)", render(PLAN)["labels.sh"], re.MULTILINE)
+    assert "--field-manager=fleetbuild.cluster " in files["nodes.yaml"]

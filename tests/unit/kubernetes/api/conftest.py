@@ -25,5 +25,5 @@ def waits() -> list[float]:
 @pytest.fixture
 def client(api: FakeApi, tmp_path: Path, waits: list[float]) -> Iterator[Client]:
     access = find_access(api.kubeconfig(tmp_path))
-    with Client(access, timeout=0.2, sleep=waits.append) as made:
+    with Client(access, timeout=0.2, away=0, sleep=waits.append) as made:
         yield made

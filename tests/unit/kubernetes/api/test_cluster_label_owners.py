@@ -217,3 +217,23 @@ def test_labels_are_recorded_for_each_context(
     assert state.api_labelled() == {"default": "test"}
     fleet.unlabel(plan=PLAN)
     assert state.api_labelled() == {}
+
+
+def test_a_plan_from_a_cluster_leaves_the_labels_of_an_install_over_ssh(
+    nfd_nodes: NfdNodes, api: FakeApi, client: Client, state: StateDir, tmp_path: Path
+) -> None:
+    """Both users have the same domain; the second one has never seen the first one's nodes."""
+    assert nfd_nodes
+    ApiLabeller(targets_of_plan(PLAN), client, asked=True, state=state).publish(SERVED)
+    before = ours(api, "a")
+    assert before["release"] == RELEASE_ID
+    assert str(state.root) in api.nodes["a"].annotations["fleetbuild.dev/state"]
+    cluster = Cluster(api.kubeconfig(tmp_path))
+    second = fleetbuild.Fleet(state_dir=tmp_path / "second", cluster=cluster)
+    plan = PLAN.model_copy(update={"facts_source": "cluster"})
+    assert second.label(plan=plan).exit_code == 0
+    assert ours(api, "a") == before
+    removed = second.unlabel(plan=plan)
+    assert removed.exit_code == 4
+    assert str(state.root) in str(removed.nodes[0].reason)
+    assert ours(api, "a") == before

@@ -74,7 +74,8 @@ def test_nodes_without_a_host_are_named(labels: ApiLabeller, api: FakeApi) -> No
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(401, ClusterError), (403, ForbiddenError), (503, None), (409, None)]
+    ("code", "error"),
+    [(401, ClusterError), (403, ForbiddenError), (503, ClusterError), (409, None)],
 )
 def test_missing_rights_are_an_error_before_any_node_is_labelled(
     labels: ApiLabeller, api: FakeApi, code: int, error: type[Exception] | None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from fleetbuild.errors import ClusterError
 from fleetbuild.kubernetes.api.client import Client
+from fleetbuild.kubernetes.api.kubeconfig import find_access
 from fleetbuild.kubernetes.api.nodes import list_nodes
 from fleetbuild.kubernetes.labels.apply import (
     AT_ONCE,
@@ -231,3 +235,169 @@ def test_an_absent_server_is_retried_once_and_not_for_each_node(
     assert set(states(outcomes).values()) == {"unreachable"}
     assert any("stopped answering earlier" in str(each.reason) for each in outcomes.values())
     assert len({asked.path for asked in api.patches()}) < len(names)
+
+
+# A server that restarts ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def patient(api: FakeApi, tmp_path: Path, waits: list[float]) -> Iterator[Client]:
+    """A client that waits for a server that has answered before."""
+    access = find_access(api.kubeconfig(tmp_path))
+    with Client(access, timeout=0.2, away=180, sleep=waits.append) as made:
+        yield made
+
+
+def failing(times: int, code: int) -> Callable[[str], None]:
+    """Refuse so many requests, and answer all others."""
+    left = [code] * times
+
+    def answer(_: str) -> None:
+        if left:
+            raise Say(left.pop(), "the server is shutting down")
+
+    return answer
+
+
+def test_a_server_that_was_there_is_awaited_through_an_upgrade(
+    patient: Client, api: FakeApi, waits: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    api.add("a", "b")
+    api.before = on_patch(failing(40, 503))
+    assert states(label(patient, a=ALL, b=ALL)) == {"a": "labelled", "b": "labelled"}
+    assert 60 < sum(waits) < 180
+    (said,) = caplog.messages
+    assert said.endswith("does not answer: it is busy (HTTP 503). Each request is tried again for"
+                         " up to 180 s.")  # fmt: skip
+
+
+def test_the_wait_for_a_server_has_an_end(
+    patient: Client, api: FakeApi, waits: list[float]
+) -> None:
+    api.add("a")
+    api.before = on_patch(failing(1000, 429))
+    outcome = label(patient, a=ALL)["a"]
+    assert outcome.state == "unreachable"
+    assert "did not answer: it is busy (HTTP 429)" in str(outcome.reason)
+    assert 180 <= sum(waits) < 190
+
+
+def test_a_server_that_has_never_answered_is_not_awaited(
+    patient: Client, api: FakeApi, waits: list[float]
+) -> None:
+    def away(_: Asked) -> None:
+        raise Say(503, "no endpoints")
+
+    api.before = away
+    with pytest.raises(ClusterError, match=r"it is busy \(HTTP 503\) \(4 attempts\)"):
+        list_nodes(patient)
+    assert waits == [0.5, 1.0, 2.0]
+
+
+def test_a_server_that_has_just_come_up_may_forbid_for_a_while(
+    patient: Client, api: FakeApi, waits: list[float]
+) -> None:
+    api.add("a")
+    nodes = list_nodes(patient)
+    refuse, slow = failing(3, 403), [0.4]
+
+    def restart(name: str) -> None:
+        if slow:
+            time.sleep(slow.pop())  # longer than the client waits
+        else:
+            refuse(name)
+
+    api.before = on_patch(restart)
+    assert states(label_nodes(patient, nodes, {"a": ALL}, OURS)) == {"a": "labelled"}
+    assert waits == [0.5, 1.0, 2.0, 2.0]
+    api.before = on_patch(failing(1000, 403))
+    waits.clear()
+    assert states(label(patient, a=WantedLabels())) == {"a": "forbidden"}
+    assert sum(waits) < 40
+
+
+def test_a_403_of_a_server_that_was_there_all_along_is_final(
+    patient: Client, api: FakeApi, waits: list[float]
+) -> None:
+    api.add("a")
+    api.before = on_patch(failing(1, 403))
+    assert states(label(patient, a=ALL)) == {"a": "forbidden"}
+    assert waits == []
+
+
+def test_a_conflict_of_writers_is_no_missing_node(client: Client, api: FakeApi) -> None:
+    api.add("a")
+
+    def collide(_: str) -> None:
+        raise Say(409, "the object has been modified; please apply your changes", "Conflict")
+
+    api.before = on_patch(collide)
+    outcome = label(client, a=ALL)["a"]
+    assert outcome.state == "conflict"
+    assert "changed by somebody else at the same time" in str(outcome.reason)
+
+
+# Several users of one cluster ---------------------------------------------------------------------
+
+ME = Labelling(DOMAIN, state="me@one:/srv/fleet/.fleetbuild (11111111)")
+MOVED = Labelling(DOMAIN, state="me@one:/home/me/.fleetbuild (11111111)")
+YOU = Labelling(DOMAIN, state="you@two:/work/.fleetbuild (22222222)")
+STATE = f"{DOMAIN}/state"
+
+
+def test_users_with_separate_domains_keep_their_labels(client: Client, api: FakeApi) -> None:
+    api.add("a")
+    label(client, a=ALL)
+    other = {"gpu.example.org/class": "cpu-avx"}
+    label(client, Labelling("gpu.example.org"), a=WantedLabels({}, other))
+    assert api.nodes["a"].labels.items() >= {**HARDWARE, **RELEASE, **other}.items()
+    label(client, Labelling("gpu.example.org"), a=WantedLabels({}, {}))
+    assert api.nodes["a"].labels.items() >= {**HARDWARE, **RELEASE}.items()
+    assert not api.nodes["a"].labels.keys() & other.keys()
+
+
+def test_a_long_domain_still_gives_a_field_manager_that_the_api_takes() -> None:
+    long = [f"{'a' * 60}.{'b' * 60}.{end}" for end in ("example.org", "example.com")]
+    names = {Labelling(domain, "r" * 63).manager for domain in long}
+    assert len(names) == 2
+    assert max(map(len, names)) <= 128
+
+
+def test_the_node_says_whose_state_set_its_release_labels(client: Client, api: FakeApi) -> None:
+    api.add("a")
+    label(client, ME, a=ALL)
+    assert api.nodes["a"].annotations == {STATE: ME.state}
+    assert states(label(client, MOVED, a=WantedLabels({}, HARDWARE))) == {"a": "labelled"}
+    assert api.nodes["a"].annotations == {}
+    label(client, ME, a=WantedLabels({}, HARDWARE))
+    assert api.nodes["a"].annotations == {}
+
+
+def test_the_release_labels_of_another_state_stay_and_it_is_named(
+    client: Client, api: FakeApi
+) -> None:
+    api.add("a")
+    label(client, YOU, a=ALL)
+    outcome = label(client, ME, a=WantedLabels({}, HARDWARE))["a"]
+    assert outcome.state == "conflict"
+    assert YOU.state in str(outcome.reason)
+    assert api.nodes["a"].labels.items() >= RELEASE.items()
+    # Its hardware labels are nobody's alone, and equal release labels are no conflict.
+    hardware = WantedLabels(None, {f"{DOMAIN}/class": "cpu-avx512"})
+    assert states(label(client, ME, a=hardware)) == {"a": "labelled"}
+    assert states(label(client, ME, a=ALL)) == {"a": "labelled"}
+    assert api.nodes["a"].annotations == {STATE: YOU.state}
+
+
+@pytest.mark.parametrize("how", [{"force": True}, {"asked": True}])
+def test_another_states_labels_are_taken_over_on_request_or_if_the_node_was_asked(
+    client: Client, api: FakeApi, how: dict[str, bool]
+) -> None:
+    api.add("a")
+    label(client, YOU, a=ALL)
+    newer = {**RELEASE, f"{DOMAIN}/release": "fedcba9876543210"}
+    assert states(label(client, replace(ME, **how), a=WantedLabels(newer, HARDWARE))) == {
+        "a": "labelled"
+    }
+    assert api.nodes["a"].labels.items() >= newer.items()
+    assert api.nodes["a"].annotations == {STATE: ME.state}

@@ -105,7 +105,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no labels at all": ({"labels": None}, {}),
     "its own and another": ({"labels": {f"{DOMAIN}/class": "x", "team": "speech"}}, {}),
     "a label of another domain": ({"labels": {f"{RESERVED}/class": "x"}}, {}),
-    "an annotation": ({"annotations": {f"{DOMAIN}/note": "x"}}, {}),
+    "an annotation": ({"annotations": {f"{DOMAIN}.example/note": "x"}}, {}),
     "a finalizer": ({"finalizers": ["example.org/stay"]}, {}),
     "an owner": (
         {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1"}]}, {}
@@ -121,7 +121,7 @@ def test_it_may_change_nothing_else_of_a_node(
 ) -> None:
     metadata, rest = change
     said = refused(api, metadata, token_of(api), **rest)
-    assert "may change only labels with the prefix fleetbuild.dev/" in said
+    assert "may change only labels and annotations of fleetbuild.dev/" in said
     assert not refused(api, metadata, ADMIN, **rest), "others are limited too"
     assert not refused(api, {"labels": {f"{DOMAIN}/class": "x"}}, token_of(api))
 
