@@ -384,13 +384,13 @@ class Fleet:
         plan = plan or self._plan()
         store = Store(self._state.store)
         copies = emit_kind(kind).has_wheels
+        config = _configuration(self._config, self._named or plan.inventory)
         if copies:  # which fetches
-            config = _configuration(self._config, self._named or plan.inventory)
             store = open_store(plan, self._state, config)
         emission = Emission(
             plan=plan,
             serving=serving_now(plan, self._state, result),
-            delivery=delivery or Delivery(),
+            delivery=replace(delivery or Delivery(), pods=config.kubernetes.pods),
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
         )
@@ -442,10 +442,16 @@ class Fleet:
 
     def _installed(self, plan: Plan | None) -> Config:
         """Return the configuration of the installed release: the argument, else the last plan's if
-        it was made for this inventory, else fleetbuild.yml's."""
+        it was made for this inventory, else fleetbuild.yml's. `kubernetes.labels` is the file's."""
         if self._config is not None or plan is None or plan.inventory != self._source:
             return self.config
-        return config_of(plan)
+        installed = config_of(plan)
+        if self.config.folder is None:
+            return installed
+        # Who labels nodes may change without a plan; the installed release may not.
+        now_ = {"labels": self.config.kubernetes.labels}
+        kubernetes = installed.kubernetes.model_copy(update=now_)
+        return installed.model_copy(update={"kubernetes": kubernetes})
 
     def _access(self, install_path: str, planned: float | None = None) -> FleetAccess:
         """Return the way to the nodes. `planned` is the deadline that a plan was made with."""

@@ -22,6 +22,7 @@ from fleetbuild.kubernetes.jobs.manifests import BuildOrder, bases_in_claim, bui
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.build_parameters import Requirement
+from fleetbuild.models.config import Pods
 from fleetbuild.models.problem import Problem
 from fleetbuild.store import Store
 from fleetbuild.store.address_secrets import HIDDEN
@@ -37,7 +38,10 @@ class BuildInputs(Frozen):
     sha256: str = ""
 
 
-def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
+def cluster_builds(
+    plan: Plan,
+    settings: Pods = Pods(),  # noqa: B008 it is frozen
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the files of the Jobs, one Job for each wheel to build, and warnings."""
     if plan.build_image is None:
         raise BlockedError(
@@ -78,7 +82,12 @@ def cluster_builds(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
     )
     tools = dict.fromkeys(tool for order in orders for tool in order.wheel.requires.in_image)
     bases = _unbuilt_bases(plan, orders)
-    return build_jobs(plan, orders, programs), (*warnings, *bases, *library_warnings, *tools)
+    return build_jobs(plan, orders, programs, settings), (
+        *warnings,
+        *bases,
+        *library_warnings,
+        *tools,
+    )
 
 
 def _unbuilt_bases(plan: Plan, orders: Sequence[BuildOrder]) -> Iterator[str]:

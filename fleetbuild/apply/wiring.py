@@ -24,7 +24,7 @@ from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.config import base_folder
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import Serving, render, render_labels
+from fleetbuild.kubernetes import Delivery, Serving, render, render_labels
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import (
@@ -47,7 +47,7 @@ from fleetbuild.models import (
     PlannedGroup,
     Result,
 )
-from fleetbuild.models.config import LabelsBy
+from fleetbuild.models.config import LabelsBy, Pods
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.plan.document import changes_since_plan
 from fleetbuild.probe.containers import look_into_image
@@ -157,7 +157,7 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         audit=partial(audit_findings, revoked=store.revocations),
         revoked=lambda plan: store.revocations.in_plan(plan),  # noqa: PLW0108 (read when asked)
         import_names_of=import_names,
-        render_manifests=partial(_manifests, store),
+        render_manifests=partial(_manifests, store, config.kubernetes.pods),
         hook=access.run_hook,
         hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
         allow_files=indexes.allow_files,
@@ -190,12 +190,13 @@ def open_labeller(
 
 
 def _manifests(
-    store: Store, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
+    store: Store, pods: Pods, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
 ) -> dict[str, str]:
     """Return the workloads of these groups, and the labels of all nodes."""
     some = plan.model_copy(update={"groups": tuple(groups)})
     wheels = release_files(some, store)
-    return {**render(some, serving=serving, wheels=wheels), **render_labels(plan, serving)}
+    workloads = render(some, serving=serving, delivery=Delivery(pods=pods), wheels=wheels)
+    return {**workloads, **render_labels(plan, serving)}
 
 
 def run_on_fleet(

@@ -83,7 +83,7 @@ def label_cluster(
 def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels | None]]:
     """Yield the release labels that each node should have; None keeps the present ones.
 
-    A plan from a cluster knows of no release on a node: they are those of whoever installs there.
+    A plan from a cluster knows of no release on a node: whoever installs there sets its labels.
     """
     for name in hosts(plan):
         if name in serving and plan.facts_source != "cluster":

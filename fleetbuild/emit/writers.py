@@ -98,7 +98,7 @@ def containers(emission: Emission) -> EmittedFiles:
 
 def builds(emission: Emission) -> EmittedFiles:
     """Return the plan's builds as Jobs in the cluster."""
-    return EmittedFiles(*cluster_builds(emission.plan))
+    return EmittedFiles(*cluster_builds(emission.plan, emission.delivery.pods))
 
 
 def nix(emission: Emission) -> EmittedFiles:

@@ -229,6 +229,31 @@ def test_tasks_use_install_path_and_release_of_the_last_plan(
     assert asked == [("/srv", "special")]
 
 
+def test_who_sets_labels_comes_from_the_configuration_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Release and install path still come from the last plan."""
+    asked: list[tuple[str, str]] = []
+
+    def run(_: object, __: object, config: Config, *___: object, **____: object) -> Result:
+        asked.append((config.kubernetes.labels, config.install.path))
+        return Result(plan_digest="")
+
+    monkeypatch.setattr("fleetbuild.fleet.run_on_fleet", run)
+    source = str(tmp_path / "hosts.yml")
+    inventory = FLEET.model_copy(update={"source": source})
+    planned = {"inventory": source, "install_path": "/srv", "labels": "files"}
+    fleet = Fleet(inventory, state_dir=tmp_path / "state")
+    fleet.save_plan(with_digest(PLAN.model_copy(update=planned)))
+    fleet.rollback()
+    (tmp_path / "fleetbuild.yml").write_text("kubernetes: {labels: api}\n")
+    later = Fleet(inventory, state_dir=tmp_path / "state")
+    later.rollback()
+    later.verify()
+    assert later.labelled_by == "api"
+    assert asked == [("files", "/srv"), ("api", "/srv"), ("api", "/srv")]
+
+
 def test_an_unused_cluster_argument_is_refused(tmp_path: Path) -> None:
     fleet = Fleet(FLEET, state_dir=tmp_path, cluster=Cluster(context="x"))
     with pytest.raises(UsageError, match=r"kubernetes\.labels: files") as caught:

@@ -93,8 +93,8 @@ def forbidden(access: Access, verb: str, what: str, message: str) -> Problem:
     if "ValidatingAdmissionPolicy" in message:
         return Problem(
             f"An admission policy of the cluster forbids the change: {message}",
-            "If kubernetes.label_domain or fleetbuild's version has changed, run fleetbuild emit rbac"
-            " and apply its files.",
+            "If kubernetes.label_domain or fleetbuild's version has changed, run fleetbuild emit"
+            " rbac and apply its files.",
         )
     rule = f'{{apiGroups: ["{group}"], resources: [{resource}], verbs: [{verb}]}}'
     return Problem(

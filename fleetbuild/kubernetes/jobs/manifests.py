@@ -14,9 +14,11 @@ from typing import Any
 from fleetbuild.kubernetes.labels.features import GPU_TOLERATION
 from fleetbuild.kubernetes.manifests import security
 from fleetbuild.kubernetes.manifests.names import dns_label
+from fleetbuild.kubernetes.manifests.pod_settings import with_object_settings, with_pod_settings
 from fleetbuild.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import Plan, PlannedWheel
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.config import Pods
 
 _PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
 # In the pod.
@@ -45,6 +47,31 @@ A pod that runs for an hour, to copy the wheels once the Jobs are done:
     kubectl delete -f shelf.yaml -n NAMESPACE
     fleetbuild store add wheels"""
 
+_WAIT = """\
+#!/bin/sh
+# Waits until each Job of this folder has ended; exits with 1 if one failed, and names it:
+#     sh wait.sh -n NAMESPACE
+# (A wait for the condition Complete alone goes on after a Job has failed.)
+jobs="JOBS"
+while :; do
+    states=$(kubectl get jobs $jobs "$@" -o 'jsonpath={range .items[*]}\
+{.metadata.name} {.status.conditions[*].type}{"\\n"}{end}') || exit 1
+    running= failed=
+    for job in $jobs; do
+        case "$(printf '%s\\n' "$states" | grep "^$job ")" in
+            *Failed*) failed="$failed $job" ;;
+            *Complete*) ;;
+            *) running="$running $job" ;;
+        esac
+    done
+    [ -n "$running" ] || break
+    sleep 10
+done
+for job in $failed; do
+    echo "$job failed. Its log: kubectl logs job/$job $*"
+done
+[ -z "$failed" ]
+"""
 _GPU_NODES = "Nodes with GPUs build too; a build asks for no GPU."
 _REQUESTS = """\
 Enough for one compiler, so that the pod fits on each of these nodes beside other pods and beside
@@ -65,10 +92,17 @@ class BuildOrder(Frozen):
 
 
 def build_jobs(
-    plan: Plan, orders: Sequence[BuildOrder], programs: Mapping[str, str]
+    plan: Plan,
+    orders: Sequence[BuildOrder],
+    programs: Mapping[str, str],
+    settings: Pods = Pods(),  # noqa: B008 it is frozen
 ) -> dict[str, str]:
     """Return file name to text. `programs` is the collection's package that builds a wheel."""
-    jobs = {f"{_name(plan, order)}.yaml": _job(plan, order) for order in orders}
+    names = [_name(plan, order, settings) for order in orders]
+    jobs = {
+        f"{name}.yaml": _job(plan, order, settings)
+        for name, order in zip(names, orders, strict=True)
+    }
     made = {
         "wheels.yaml": dump(_claim(), _CLAIM),
         "builder.yaml": dump(_programs(programs), _PROGRAM_HEADER),
@@ -82,39 +116,45 @@ def build_jobs(
     return {
         **made,
         "kustomization.yaml": dump(kustomization, _KUSTOMIZATION),
-        "shelf.yaml": dump(_shelf(plan), _SHELF_HEADER),
+        "shelf.yaml": dump(_shelf(plan, settings), _SHELF_HEADER),
+        "wait.sh": _WAIT.replace("JOBS", " ".join(sorted(names))),
     }
 
 
-def _shelf(plan: Plan) -> dict[str, Any]:
-    return {
+def _shelf(plan: Plan, settings: Pods) -> dict[str, Any]:
+    spec = {
+        "automountServiceAccountToken": False,
+        "securityContext": {**security.POD, "fsGroup": security.NOBODY},
+        "containers": [
+            {
+                "name": "shelf",
+                "image": plan.build_image,
+                "command": ["sleep", "3600"],
+                "resources": {"limits": {"memory": "256Mi"}},
+                "securityContext": security.CONTAINER,
+                "volumeMounts": [{"name": "wheels", "mountPath": _SHELF, "readOnly": True}],
+            }
+        ],
+        "volumes": [_WHEELS_VOLUME],
+    }
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "fleetbuild-shelf"},
-        "spec": {
-            "automountServiceAccountToken": False,
-            "securityContext": {**security.POD, "fsGroup": security.NOBODY},
-            "containers": [
-                {
-                    "name": "shelf",
-                    "image": plan.build_image,
-                    "command": ["sleep", "3600"],
-                    "resources": {"limits": {"memory": "256Mi"}},
-                    "securityContext": security.CONTAINER,
-                    "volumeMounts": [{"name": "wheels", "mountPath": _SHELF, "readOnly": True}],
-                }
-            ],
-            "volumes": [_WHEELS_VOLUME],
-        },
+        "spec": with_pod_settings(spec, settings),
     }
+    return with_object_settings(pod, settings)
 
 
-def _name(plan: Plan, order: BuildOrder) -> str:
+def _name(plan: Plan, order: BuildOrder, settings: Pods) -> str:
     """Return the Job's name.
 
     It ends in a hash of the pod, because a Job's pod cannot be changed.
     """
-    pod = hashlib.sha256(dump(_pod(plan, order, "")).encode()).hexdigest()[:6]
+    text = dump(_pod(plan, order, "", settings))
+    if settings.labels:
+        text += dump(settings.labels)
+    pod = hashlib.sha256(text.encode()).hexdigest()[:6]
     return f"fleetbuild-build-{dns_label(order.wheel.package, 26)}-{order.key[:12]}-{pod}"
 
 
@@ -144,8 +184,8 @@ def _config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _job(plan: Plan, order: BuildOrder) -> str:
-    name = _name(plan, order)
+def _job(plan: Plan, order: BuildOrder, settings: Pods) -> str:
+    name = _name(plan, order, settings)
     waiting = _waiting(plan, order.wheel)
     about = {
         "key": order.key,
@@ -167,7 +207,7 @@ def _job(plan: Plan, order: BuildOrder) -> str:
                 waiting + order.wheel.timeout_seconds,
                 "What it is built against has its time before it.",
             ),
-            "template": {"metadata": {"labels": labels}, "spec": _pod(plan, order, name)},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(plan, order, name, settings)},
         },
     }
     header = _JOB_HEADER.format(
@@ -175,7 +215,11 @@ def _job(plan: Plan, order: BuildOrder) -> str:
         version=order.wheel.wheel_version,
         groups=", ".join(order.groups),
     )
-    return dump(_config_map(name, {"job.json": text}), header) + "---\n" + dump(job)
+    return (
+        dump(_config_map(name, {"job.json": text}), header)
+        + "---\n"
+        + dump(with_object_settings(job, settings))
+    )
 
 
 def _waiting(plan: Plan, wheel: PlannedWheel) -> int:
@@ -193,19 +237,21 @@ def bases_in_claim(plan: Plan, wheel: PlannedWheel) -> list[PlannedWheel]:
     return [base for base in bases if not base.published]
 
 
-def _pod(plan: Plan, order: BuildOrder, name: str) -> dict[str, Any]:
+def _pod(plan: Plan, order: BuildOrder, name: str, settings: Pods) -> dict[str, Any]:
     wheel = order.wheel
     nodes = list(_jobs(plan, wheel))
-    return {
+    tolerations = [GPU_TOLERATION, *settings.tolerations]
+    pod = {
         "restartPolicy": "Never",
         "affinity": Note(_one_of(nodes), "The plan's builder, or one that may stand in for it."),
-        "tolerations": Note([GPU_TOLERATION], _GPU_NODES),
+        "tolerations": Note(tolerations, _GPU_NODES),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {**security.POD, "fsGroup": security.NOBODY},
         "containers": [_container(plan, order)],
         "volumes": list(_volumes(order, name)),
     }
+    return with_pod_settings(pod, settings, tolerates=False)
 
 
 def _jobs(plan: Plan, wheel: PlannedWheel) -> dict[str, int]:

@@ -231,7 +231,7 @@ def _of_another_state(
         return None
     return Outcome(
         "conflict",
-        f"Its release labels are those of another state directory, {owner}.",
+        f"Another state directory, {owner}, has set its release labels.",
         "Label this node from there, or ask it what it serves and take its labels over: fleetbuild"
         " status INVENTORY, then fleetbuild emit labels --apply --force-conflicts",
         node.labels,
@@ -253,7 +253,7 @@ def _changes_release(node: ClusterNode, labels: Mapping[str, str], labelling: La
 
 
 def _body(node: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> dict[str, Any]:
-    """Return the document to apply: the labels, and whose state set those of the release."""
+    """Return the document to apply: the labels, and whose state set the release labels."""
     metadata: dict[str, Any] = {"name": node.name, "uid": node.uid, "labels": dict(labels)}
     whose = node.annotations.get(labelling.annotation)
     if labelling.force or whose is None or _changes_release(node, labels, labelling):

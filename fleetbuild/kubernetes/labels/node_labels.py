@@ -156,7 +156,7 @@ def field_manager(release: str, domain: str) -> str:
     """Return the owner of the labels of a release of this name in this domain.
 
     Each release and each domain has its own: an apply removes the labels that its manager no longer
-    states, also those of another user of the cluster.
+    states, also labels of another user of the cluster.
     """
     name = FIELD_MANAGER if release == "default" else f"{FIELD_MANAGER}-{release}"
     return name if domain == DEFAULT_DOMAIN else f"{name}@{label_part(domain, 50)}"

@@ -11,6 +11,11 @@ from typing import Any
 from fleetbuild.kubernetes.labels.node_labels import label_key
 from fleetbuild.kubernetes.manifests.names import label_value
 from fleetbuild.kubernetes.manifests.options import Kind, PodParts
+from fleetbuild.kubernetes.manifests.pod_settings import (
+    with_cpu_limit,
+    with_object_settings,
+    with_pod_settings,
+)
 from fleetbuild.kubernetes.manifests.workload import (
     CONTAINER,
     KINDS,
@@ -64,13 +69,12 @@ def kustomization(plan: Plan, kind: Kind, delivered: Sequence[Delivered]) -> dic
 
 
 def _base(plan: Plan, kind: Kind, first: Delivered) -> dict[str, str]:
-    group, _, image = first
-    pod = bare_pod(kind, image, imports(group))
+    group, parts, image = first
+    pod = with_pod_settings(bare_pod(kind, image, imports(group)), parts.pods, tolerates=False)
+    document = with_object_settings(workload(kind, object_name(plan), pod), parts.pods)
     return {
         "base/kustomization.yaml": kustomization_file(["workload.yaml"], ""),
-        "base/workload.yaml": dump(
-            workload(kind, object_name(plan), pod), _BASE.format(container=CONTAINER)
-        ),
+        "base/workload.yaml": dump(document, _BASE.format(container=CONTAINER)),
     }
 
 
@@ -121,7 +125,8 @@ def _pod(kind: Kind, group: PlannedGroup, parts: PodParts, image: str) -> dict[s
     if parts.runtime_class:
         pod["runtimeClassName"] = parts.runtime_class
     if parts.init_container:
-        pod["initContainers"] = [with_image(parts.init_container, image)]
+        container_ = with_image(parts.init_container, image)
+        pod["initContainers"] = [with_cpu_limit(container_, parts.pods)]
     if variables := python_path(parts):
         container["env"] = variables
     if parts.limits:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.labels.features import GPU, GPU_TOLERATION
 from fleetbuild.kubernetes.manifests.names import is_dns_label, is_subdomain
+from fleetbuild.models.config import Pods
 
 Way = Literal["hostpath", "image", "volume", "init"]
 Kind = Literal["deployment", "job", "daemonset"]
@@ -33,6 +34,7 @@ class Delivery:
     runtime_class: str | None = None  # of pods with GPUs, where their runtime is not the default
     node_class: str | None = None  # what Karpenter's pools start nodes with: GROUP/KIND/NAME
     namespace: str = "fleetbuild"  # of the ServiceAccount that fleetbuild logs in with
+    pods: Pods = field(default_factory=Pods)  # what the site asks of every pod
 
     def __post_init__(self) -> None:
         if self.image_prefix is not None and not _REPOSITORY.fullmatch(self.image_prefix):
@@ -104,15 +106,16 @@ class PodParts:
     init_container: Mapping[str, Any] | None = None  # without an image it runs the container's
     daemonset: PodParts | None = None  # what a DaemonSet needs instead
     waits: bool = False  # the init container waits for the release
+    pods: Pods = field(default_factory=Pods)  # what the site asks of every pod
 
     def of(self, kind: str) -> PodParts:
         """Return what a workload of this kind needs."""
         return self.daemonset if self.daemonset and kind.lower() == "daemonset" else self
 
     @property
-    def tolerations(self) -> tuple[Mapping[str, str], ...]:
-        """Return the tolerations of taints on GPU nodes."""
-        return (GPU_TOLERATION,) if self.gpu else ()
+    def tolerations(self) -> tuple[Mapping[str, str | int], ...]:
+        """Return the tolerations of taints on GPU nodes, and the site's own."""
+        return (*((GPU_TOLERATION,) if self.gpu else ()), *self.pods.tolerations)
 
     @property
     def limits(self) -> Mapping[str, int]:

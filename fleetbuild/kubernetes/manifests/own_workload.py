@@ -15,6 +15,7 @@ from fleetbuild.kubernetes.labels.node_labels import label_key
 from fleetbuild.kubernetes.manifests.kustomize import kustomization_file
 from fleetbuild.kubernetes.manifests.names import dns_label, label_value
 from fleetbuild.kubernetes.manifests.options import PodParts
+from fleetbuild.kubernetes.manifests.pod_settings import with_cpu_limit
 from fleetbuild.kubernetes.manifests.release_wait import (
     BOTH_RUN,
     ENDS_FIRST,
@@ -261,7 +262,7 @@ def _place(draft: Draft, parts: PodParts) -> None:
     draft.merge((*draft.pod, "nodeSelector"), parts.selector, parts.why_selector)
     theirs = draft.items(*draft.pod, "tolerations")
     for toleration in parts.tolerations:
-        if not any(_covers(present, toleration["key"]) for present in theirs):
+        if not any(_covers(present, toleration) for present in theirs):
             draft.append((*draft.pod, "tolerations"), toleration)
     if parts.runtime_class and not draft.get(*draft.pod, "runtimeClassName"):
         draft.put((*draft.pod, "runtimeClassName"), parts.runtime_class)
@@ -300,10 +301,10 @@ def _misfit(draft: Draft, parts: PodParts, key: str, wanted: str) -> DoesNotFit:
     )
 
 
-def _covers(toleration: Mapping[str, Any], key: str) -> bool:
+def _covers(toleration: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return whether a toleration covers every taint of this key that affects scheduling."""
-    return (
-        toleration.get("key") in (None, "", key)
+    return toleration == wanted or (
+        toleration.get("key") in (None, "", wanted.get("key"))
         and toleration.get("operator") == "Exists"
         and toleration.get("effect") in (None, "", "NoSchedule")
     )
@@ -371,6 +372,7 @@ def _add_volume(draft: Draft, parts: PodParts) -> None:
     if parts.init_container:
         main = draft.entries(*draft.pod, "containers", _main_container(draft))
         container = with_image(parts.init_container, str(main.get("image", "")))
+        container = with_cpu_limit(container, parts.pods)
         draft.append((*draft.pod, "initContainers"), container, "name")
     if parts.volume:
         draft.append((*draft.pod, "volumes"), parts.volume, "name")

@@ -104,7 +104,7 @@ def parts(
     # For the group's own image, the Containerfile has the note.
     note = "" if made.image else library_note(group, wheels, delivery.image)
     runtime = delivery.runtime_class if made.gpu else None
-    made = replace(made, about=made.about + note, runtime_class=runtime)
+    made = replace(made, about=made.about + note, runtime_class=runtime, pods=delivery.pods)
     if delivery.way == "hostpath":
         made = replace(made, daemonset=daemonset_parts(plan, group, made))
     return made

@@ -9,6 +9,7 @@ from typing import Any
 from fleetbuild.kubernetes.manifests import security
 from fleetbuild.kubernetes.manifests.names import dns_label
 from fleetbuild.kubernetes.manifests.options import Kind, PodParts
+from fleetbuild.kubernetes.manifests.pod_settings import with_object_settings, with_pod_settings
 from fleetbuild.kubernetes.manifests.release_wait import BOTH_RUN, ENDS_FIRST, SURGE
 from fleetbuild.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import Plan, PlannedGroup
@@ -59,7 +60,7 @@ def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: PodParts, image: s
     name = object_name(plan, group, job_suffix(group, kind, parts, image))
     document = workload(kind, name, _pod(group, kind, parts, image))
     document["spec"] |= update_strategy(kind, parts)
-    return dump(document, _header(group, kind, parts))
+    return dump(with_object_settings(document, parts.pods), _header(group, kind, parts))
 
 
 def update_strategy(kind: Kind, parts: PodParts) -> dict[str, Any]:
@@ -78,6 +79,8 @@ def job_suffix(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> 
     if kind != "job":
         return ""
     pod = dump(_pod(group, kind, parts, image))
+    if parts.pods.labels:
+        pod += dump(parts.pods.labels)
     return "-" + hashlib.sha256(pod.encode()).hexdigest()[:8]
 
 
@@ -99,8 +102,7 @@ def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
     spec: dict[str, Any] = {"template": {"metadata": {"labels": labels}, "spec": pod}}
     if kind == "job":  # a Job makes its own selector
-        gone = Note(86400, "A day. The next release's Job has another name.")
-        spec = {"backoffLimit": 2, "ttlSecondsAfterFinished": gone, **spec}
+        spec = {"backoffLimit": 2, **spec}
     else:
         spec = {"selector": {"matchLabels": {"app.kubernetes.io/name": name}}, **spec}
     if kind == "deployment":
@@ -116,7 +118,7 @@ def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
 def _header(group: PlannedGroup, kind: Kind, parts: PodParts) -> str:
     keep = {
         "nodeSelector": True,
-        "tolerations": parts.gpu,
+        "tolerations": parts.tolerations,
         "runtimeClassName": parts.runtime_class,
         "initContainers": parts.init_container,
         "image": parts.image,
@@ -145,13 +147,13 @@ def _pod(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> dict[s
     if parts.volume:
         pod["volumes"] = [parts.volume, *pod["volumes"]]
     first: dict[str, Any] = {"nodeSelector": Note(dict(parts.selector), parts.why_selector)}
-    if parts.gpu:
+    if parts.tolerations:
         first["tolerations"] = list(parts.tolerations)
     if parts.runtime_class:
         first["runtimeClassName"] = parts.runtime_class
     if parts.init_container:
         pod = {"initContainers": [with_image(parts.init_container, image)], **pod}
-    return {**first, **pod}
+    return with_pod_settings({**first, **pod}, parts.pods, tolerates=False)
 
 
 def with_image(container: Mapping[str, Any], image: str) -> Mapping[str, Any]:

@@ -81,7 +81,8 @@ def plan_of(*wheels: PlannedWheel, **changes: Any) -> Plan:
 
 
 def documents(files: dict[str, str]) -> list[dict[str, Any]]:
-    return [each for text in files.values() for each in yaml.safe_load_all(text)]
+    manifests = [text for name, text in files.items() if name.endswith(".yaml")]
+    return [each for text in manifests for each in yaml.safe_load_all(text)]
 
 
 def job_of(files: dict[str, str], number: int = 0) -> dict[str, Any]:
@@ -100,8 +101,39 @@ def test_every_manifest_is_valid_yaml(version: str) -> None:
         if each["kind"] != "Kustomization":
             accept(each, version)
     listed = yaml.safe_load(files["kustomization.yaml"])["resources"]
-    assert {*listed, "kustomization.yaml", "shelf.yaml"} == files.keys()
+    assert {*listed, "kustomization.yaml", "shelf.yaml", "wait.sh"} == files.keys()
     assert cluster_builds(plan_of(wheel())) == (files, warnings)
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "said"), [("Complete", 0, ""), ("FailureTarget Failed", 1, "failed. Its log")]
+)
+def test_the_wait_ends_when_a_job_has_failed(
+    tmp_path: Path, ends: str, code: int, said: str
+) -> None:
+    files, _ = cluster_builds(plan_of(wheel(), wheel(package="other", artifact_key=NEXT)))
+    one, other = sorted(job["metadata"]["name"] for job in documents(files) if job["kind"] == "Job")
+    (tmp_path / "wait.sh").write_text(files["wait.sh"])
+    kubectl = tmp_path / "kubectl"
+    # The first Job ends at once, the second one at the third question.
+    kubectl.write_text(
+        f'#!/bin/sh\nprintf "%s;" "$@" >>{tmp_path}/asked\n'
+        f'echo "{one} {ends}"\n[ "$(grep -o jobs {tmp_path}/asked | wc -l)" -lt 3 ]'
+        f' && echo "{other} " || echo "{other} SuccessCriteriaMet Complete"\n'
+    )
+    (tmp_path / "sleep").write_text("#!/bin/sh\n")
+    for program in ("kubectl", "sleep"):
+        (tmp_path / program).chmod(0o755)
+    ran = subprocess.run(
+        ["sh", "wait.sh", "-n", "team"], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert ran.returncode == code, ran.stderr
+    assert said in ran.stdout
+    assert (one in ran.stdout) == bool(code)
+    asked = (tmp_path / "asked").read_text().split("get;jobs;")[1:]
+    assert len(asked) == 3
+    assert asked[0].startswith(f"{one};{other};-n;team;-o;jsonpath=")
 
 
 def test_a_job_runs_only_on_the_plans_builders() -> None:
@@ -655,6 +687,8 @@ def test_the_documented_commands_lead_from_a_cluster_to_images(
     flow = command_line(request.getfixturevalue(what), tmp_path, monkeypatch)
     done = []
     for program, *words in commands_of_the_guide():
+        if program == "sh":  # wait.sh has a test of its own
+            continue
         if program == "kubectl":  # the cluster runs the Jobs
             if words[0] == "apply":
                 ran = as_in_a_pod(cluster_builds(flow.plan)[0], tmp_path)

@@ -219,6 +219,20 @@ def test_labels_are_recorded_for_each_context(
     assert state.api_labelled() == {}
 
 
+def test_hardware_labels_that_a_deleted_rule_took_off_are_set_again(
+    nfd_nodes: NfdNodes, api: FakeApi, state: StateDir, emit: Callable[..., Ran]
+) -> None:
+    assert nfd_nodes
+    for name, made in SERVED.items():
+        note(state, name, made)
+    assert emit("--apply").exit_code == 0
+    before = ours(api, "a")
+    api.set("a", {"fleetbuild.dev/class": None, "fleetbuild.dev/isa": None}, by="nfd-master")
+    assert ours(api, "a") != before
+    assert emit("--apply").exit_code == 0
+    assert ours(api, "a") == before
+
+
 def test_a_plan_from_a_cluster_leaves_the_labels_of_an_install_over_ssh(
     nfd_nodes: NfdNodes, api: FakeApi, client: Client, state: StateDir, tmp_path: Path
 ) -> None:

@@ -325,7 +325,7 @@ def test_a_403_of_a_server_that_was_there_all_along_is_final(
     assert waits == []
 
 
-def test_a_conflict_of_writers_is_no_missing_node(client: Client, api: FakeApi) -> None:
+def test_a_conflict_of_writers_is_not_a_missing_node(client: Client, api: FakeApi) -> None:
     api.add("a")
 
     def collide(_: str) -> None:
@@ -382,7 +382,7 @@ def test_the_release_labels_of_another_state_stay_and_it_is_named(
     assert outcome.state == "conflict"
     assert YOU.state in str(outcome.reason)
     assert api.nodes["a"].labels.items() >= RELEASE.items()
-    # Its hardware labels are nobody's alone, and equal release labels are no conflict.
+    # Its hardware labels are nobody's alone, and equal release labels do not conflict.
     hardware = WantedLabels(None, {f"{DOMAIN}/class": "cpu-avx512"})
     assert states(label(client, ME, a=hardware)) == {"a": "labelled"}
     assert states(label(client, ME, a=ALL)) == {"a": "labelled"}
