@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 PYTEST_ARGS ?=
 LAB ?= default
+PODMAN ?= podman
 # What a build of torch leaves for the next run: some 20 GB.
 FLEETBUILD_TORCH ?= $(HOME)/.cache/fleetbuild-torch
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -18,7 +19,7 @@ COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 # Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
 COLLECTION := .ansible/collections/ansible_collections/fleetbuild
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest release-notes fuzz lint lab lab-down bench docs house dist clean test-packages
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -172,6 +173,10 @@ dist: setup ## the wheel, the sdist and the Ansible collection, in dist/
 	@rm -f dist/.gitignore
 	@ansible-galaxy collection build --force --output-path dist >/dev/null
 	@ls dist
+
+image: dist ## fleetbuild in an image, by podman: IMAGE=registry.example.com/fleetbuild:1, BASE=a Python image
+	@command -v $(firstword $(PODMAN)) >/dev/null || { echo "podman is missing. Fix: install it, or name another program: PODMAN=docker" >&2; exit 1; }
+	$(PODMAN) build $(if $(BASE),--build-arg BASE=$(BASE)) $(IMAGE_ARGS) --tag $(or $(IMAGE),localhost/fleetbuild) --file Containerfile .
 
 clean: ## remove what these targets made: labs, .venv, dist, caches
 	@echo "== clean"

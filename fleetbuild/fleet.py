@@ -393,6 +393,7 @@ class Fleet:
             delivery=replace(delivery or Delivery(), pods=config.kubernetes.pods),
             store=store,
             workload=read_workload(Path(workload)) if workload is not None else None,
+            config=config,
         )
         emitted = emission.write(kind, options).written(out)
         if out is None or not copies:

@@ -48,7 +48,8 @@ FORMS = {
     "what is": r"\b[Ww]hat (?:is|are|was|were)\b",
     "where there is": r"\b[Ww]here (?:there|one|none|nothing|no|nobody)\b",
     "the one, the other": r"\bthe one\b[^.]{0,60}\bthe other\b",
-    "wants": r"\bwants\b",
+    # The label of emit policy is a name: "wants", fleetbuild.dev/wants, variables.wants.
+    "wants": r"(?<![/\"'`.-])\bwants\b(?![-.'\"`])",
     "anew, and its kin": r"\banew\b|\b(?:its|their) kin\b",
 }
 

@@ -7,14 +7,14 @@ warnings; only `EmittedFiles.written` writes them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleetbuild.emit.kinds import emit_kind
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.kubernetes import Delivery, Serving
 from fleetbuild.kubernetes.manifests.images import library_warnings
-from fleetbuild.models import Plan, ReleaseFile
+from fleetbuild.models import Config, Plan, ReleaseFile
 from fleetbuild.store import Store
 from fleetbuild.store.fetch_locked import fetch_releases, lacking, way_on
 from fleetbuild.store.publish.export import release_files
@@ -65,6 +65,7 @@ class Emission:
     delivery: Delivery
     store: Store
     workload: tuple[str, str] | None = None  # file name and text of the user's own
+    config: Config = field(default_factory=Config)  # as it is now, not as it was planned with
     whole: Plan | None = None  # with the groups that need a revoked wheel, if `plan` lacks some
 
     def write(self, name: str, options: Mapping[str, object] | None = None) -> EmittedFiles:

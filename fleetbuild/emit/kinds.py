@@ -69,6 +69,8 @@ _OWN = (
     _own("kueue", has_releases=False),
     _own("nodepools"),
     _own("rbac"),
+    _own("labeller", has_releases=False),
+    _own("policy"),
     _own("windows", has_releases=False),
 )
 

@@ -13,7 +13,10 @@ from fleetbuild.emit.flox import flox_files, flox_warnings
 from fleetbuild.emit.karpenter import node_pools
 from fleetbuild.emit.kueue import FILE as FLAVORS
 from fleetbuild.emit.kueue import resource_flavors
+from fleetbuild.emit.labeller import labeller_files
 from fleetbuild.emit.nix import nix_files
+from fleetbuild.emit.policy import FILE as POLICY
+from fleetbuild.emit.policy import wants_policy
 from fleetbuild.emit.rbac import login_files
 from fleetbuild.kubernetes import (
     Delivery,
@@ -142,6 +145,18 @@ def rbac(emission: Emission) -> EmittedFiles:
 def login(config: Config, delivery: Delivery) -> EmittedFiles:
     """Return the files of fleetbuild's login. They depend on no plan."""
     return EmittedFiles(login_files(config.kubernetes.label_domain, delivery.namespace))
+
+
+def labeller(emission: Emission) -> EmittedFiles:
+    """Return a CronJob that labels Nodes from within the cluster."""
+    return EmittedFiles(labeller_files(emission.plan, emission.config, emission.delivery))
+
+
+def policy(emission: Emission) -> EmittedFiles:
+    """Return a policy that places pods with the label `wants`."""
+    if text := wants_policy(emission.plan, emission.delivery):
+        return EmittedFiles({POLICY: text})
+    return EmittedFiles({}, ("The plan has no group, so no policy is written.",))
 
 
 def windows(emission: Emission) -> EmittedFiles:

@@ -346,6 +346,34 @@ def rbac(*, namespace: Namespace = "fleetbuild", out: Out = None, output: Output
         _emit(run, "rbac", out, delivery=delivery)
 
 
+@_command
+def labeller(
+    *,
+    image: Image = None,
+    namespace: Namespace = "fleetbuild",
+    out: Out = None,
+    output: OutputOptions,
+) -> None:
+    """Write a CronJob that labels the cluster's Nodes, joining ones too.
+
+    --image names an image that holds fleetbuild; `make image` builds one.
+    """
+    with output.session() as run:
+        delivery = fleetbuild.Delivery(image=image, namespace=namespace)
+        _emit(run, "labeller", out, delivery=delivery)
+
+
+@_command
+def policy(*, image_prefix: ImagePrefix = None, out: Out = None, output: OutputOptions) -> None:
+    """Write a policy that places pods by one label.
+
+    A pod with that label gets the group's selector and, with --image-prefix, its image.
+    """
+    with output.session() as run:
+        delivery = fleetbuild.Delivery(image_prefix=image_prefix)
+        _emit(run, "policy", out, delivery=delivery)
+
+
 def _without_options(kind: str, help_: str) -> None:
     def command(*, out: Out = None, output: OutputOptions) -> None:
         with output.session() as run:

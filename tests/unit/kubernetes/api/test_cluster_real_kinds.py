@@ -7,6 +7,7 @@ programs: resourceflavors.yaml, jobsets.yaml, leaderworkersets.yaml and nodepool
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import yaml
 from fleetbuild.emit.dra import device_classes
 from fleetbuild.emit.karpenter import node_pools
 from fleetbuild.emit.kueue import resource_flavors
+from fleetbuild.emit.policy import wants_policy
 from fleetbuild.kubernetes import Delivery, render_workload
 from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.api.kubeconfig import find_access
@@ -259,3 +261,39 @@ def test_karpenter_takes_the_pools(api: RealApi, domain: str) -> None:
 def test_sets_of_pods_are_taken(api: RealApi, text: str) -> None:
     files, _ = render_workload(gpu_fleet(), "own.yaml", text, delivery=Delivery())
     created(api, [yaml.safe_load(made) for name, made in files.items() if name.startswith("own-")])
+
+
+# A policy that places pods ------------------------------------------------------------------------
+
+
+def test_a_pod_with_the_label_of_a_group_gets_its_selector_and_image(api: RealApi) -> None:
+    """Needs Kubernetes 1.36, with MutatingAdmissionPolicy."""
+    text = wants_policy(PLAN, Delivery(image_prefix="registry.example.com/fleet"))
+    for each in yaml.safe_load_all(text):
+        api.create(each)
+    (group,) = [group for group in PLAN.groups if group.name.startswith("sm86")]
+
+    def made(name: str, wants: str, **spec: Any) -> dict[str, Any]:
+        labels = {"fleetbuild.dev/wants": wants}
+        containers = [{"name": "c", "image": "any"}]
+        pod: dict[str, Any] = api.create({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels},
+            "spec": {"containers": containers, **spec},
+        })  # fmt: skip
+        return pod
+
+    def placed() -> bool:  # a policy takes effect some seconds after it is made
+        name = f"pod-{time.monotonic_ns()}"
+        return "fleetbuild.dev/class" in made(name, group.name)["spec"].get("nodeSelector", {})
+
+    eventually(placed)
+    pod = made(
+        "own", group.name, nodeSelector={"disk": "ssd"}, tolerations=[{"operator": "Exists"}]
+    )
+    assert pod["spec"]["nodeSelector"]["disk"] == "ssd"
+    assert pod["spec"]["nodeSelector"]["fleetbuild.dev/class"] == "sm86-avx2"
+    assert pod["spec"]["containers"][0]["image"].startswith("registry.example.com/fleet:sm86-avx2")
+    assert {"key": "nvidia.com/gpu", "operator": "Exists"} in pod["spec"]["tolerations"]
+    with pytest.raises(HTTPError) as refused:
+        made("none", "sm99-avx2-cp311")
+    assert b"names no group of the plan" in refused.value.read()

@@ -1,0 +1,222 @@
+"""What runs in the cluster itself: the policy of `emit policy`, the CronJob of `emit labeller`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from fleetbuild import Fleet, UsageError
+from fleetbuild.cli import app
+from fleetbuild.emit.labeller import FILE, labeller_files
+from fleetbuild.emit.policy import wants_policy
+from fleetbuild.kubernetes import Delivery, selector
+from fleetbuild.kubernetes.labels.features import rung_flags
+from fleetbuild.kubernetes.manifests.images import image_name
+from fleetbuild.models import Config, Plan
+from fleetbuild.models.config import Pods
+from fleetbuild.plan.document.serialize import with_digest
+from tests.factories.cluster_api import FakeApi, FakeNode, ours
+from tests.factories.hardware_classes import plan_of
+from tests.factories.schemas import NEWEST, accept
+from tests.unit.kubernetes.api.test_cluster_fleet import RUNGS, feature, status
+
+PLAN = plan_of("sm86-avx2", "cpu-avx2", "cpu-armv8.2")
+PREFIX = "registry.example.com/team/fleet"
+
+
+# The policy ---------------------------------------------------------------------------------------
+
+
+def documents(text: str) -> dict[str, dict[str, Any]]:
+    return {each["kind"]: each for each in yaml.safe_load_all(text)}
+
+
+def evaluated(expression: str, pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON patch that an expression of ours gives for this pod, which has the group's name."""
+    _, _, made = expression.partition("? [] :")
+    patches: list[dict[str, Any]] = []
+    branch = r"\(has\(object\.spec\.(\w+)\) \? \[(.*?\n)\] : \[(.*?\n)\]\)"
+    chosen = re.sub(
+        branch, lambda found: found[2] if found[1] in pod["spec"] else found[3], made, flags=re.S
+    )
+    for op, path, key, value in re.findall(
+        r'JSONPatch\{op: "(\w+)", path: "([^"]+)"(?: \+ jsonpatch\.escapeKey\("([^"]+)"\))?,'
+        r" value: (.+)\}(?=[,\]\n])", chosen,
+    ):  # fmt: skip
+        plain = re.sub(r"Object\.[\w.]+\{", "{", value)
+        plain = re.sub(r"(?<=[{ ])(key|operator|effect):", r'"\1":', plain)
+        patches.append({"op": op, "path": path, "key": key, "value": json.loads(plain)})
+    return patches
+
+
+def patched(policy: dict[str, Any], pod: dict[str, Any]) -> dict[str, Any]:
+    wanted = pod["metadata"]["labels"]["fleetbuild.dev/wants"]
+    for mutation in policy["spec"]["mutations"]:
+        expression = mutation["jsonPatch"]["expression"]
+        if not expression.startswith(f'variables.wants != "{wanted}" ?'):
+            continue
+        for patch in evaluated(expression, pod):
+            *parents, last = patch["path"].strip("/").split("/")
+            at: Any = pod
+            for parent in parents:
+                at = at[int(parent) if parent.isdigit() else parent]
+            if patch["key"]:
+                at[last][patch["key"]] = patch["value"]
+            elif last == "-":
+                at.append(patch["value"])
+            else:
+                at[last] = patch["value"]
+    return pod
+
+
+def pod_for(group: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": {"fleetbuild.dev/wants": group}},
+        "spec": {"containers": [{"name": "main", "image": "any"}], **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    "spec", [{}, {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"key": "x"}]}]
+)
+def test_a_pod_gets_selector_toleration_and_image_of_the_group_in_its_label(spec: Any) -> None:
+    policy = documents(wants_policy(PLAN, Delivery(image_prefix=PREFIX)))["MutatingAdmissionPolicy"]
+    for group in PLAN.groups:
+        pod = patched(policy, pod_for(group.name, **json.loads(json.dumps(spec))))["spec"]
+        assert pod["nodeSelector"] == {**spec.get("nodeSelector", {}), **selector(PLAN, group)}
+        assert pod["containers"][0]["image"] == image_name(PREFIX, group)
+        keys = [each["key"] for each in pod.get("tolerations", ())]
+        own = [each["key"] for each in spec.get("tolerations", ())]
+        assert keys == [*own, *(["nvidia.com/gpu"] if group.target.sms else [])]
+
+
+def test_without_a_repository_the_image_stays() -> None:
+    policy = documents(wants_policy(PLAN, Delivery()))["MutatingAdmissionPolicy"]
+    assert patched(policy, pod_for(PLAN.groups[0].name))["spec"]["containers"][0]["image"] == "any"
+
+
+def test_kubernetes_takes_the_policies_and_they_belong_together() -> None:
+    found = documents(wants_policy(PLAN, Delivery(image_prefix=PREFIX)))
+    assert len(found) == 4
+    for each in found.values():
+        accept(each, NEWEST)
+    assert {each["spec"]["policyName"] for kind, each in found.items() if "Binding" in kind} == {
+        "wants.fleetbuild.dev"
+    }
+    assert found["MutatingAdmissionPolicy"]["metadata"]["name"] == "wants.fleetbuild.dev"
+    (rule,) = found["ValidatingAdmissionPolicy"]["spec"]["validations"]
+    listed = json.loads(rule["expression"].partition(" in ")[2])
+    assert listed == sorted(group.name for group in PLAN.groups)
+
+
+def test_each_release_and_domain_has_its_own_policy_and_label() -> None:
+    plan = PLAN.model_copy(update={"release": "staging", "label_domain": "gpu.example.org"})
+    text = wants_policy(plan, Delivery())
+    policy = documents(text)["MutatingAdmissionPolicy"]
+    assert policy["metadata"]["name"] == "wants-staging.gpu.example.org"
+    assert policy["spec"]["variables"][0]["expression"] == (
+        "object.metadata.?labels[?\"gpu.example.org/wants.staging\"].orValue('')"
+    )
+    assert "fleetbuild.dev/" not in text
+
+
+# The labeller -------------------------------------------------------------------------------------
+
+
+def cron(plan: Plan = PLAN, config: Config | None = None, **delivery: Any) -> dict[str, Any]:
+    made = Delivery(image="registry.example.com/fleetbuild:1", **delivery)
+    return documents(labeller_files(plan, config or Config(), made)[FILE])
+
+
+def test_kubernetes_takes_the_labeller_and_it_uses_the_login_of_emit_rbac() -> None:
+    files = labeller_files(PLAN, Config(), Delivery(image="x/y:1", namespace="team"))
+    assert sorted(yaml.safe_load(files["kustomization.yaml"])["resources"]) == [
+        "admission-policy.yaml", "labeller.yaml", "rbac.yaml",
+    ]  # fmt: skip
+    account = documents(files["rbac.yaml"])["ServiceAccount"]["metadata"]
+    found = documents(files[FILE])
+    for each in found.values():
+        accept(each, NEWEST)
+        assert each["metadata"]["namespace"] == account["namespace"] == "team"
+    pod = found["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == account["name"]
+
+
+def test_its_configuration_decides_the_same_classes_and_has_no_address() -> None:
+    config = Config(
+        packages=("hnswlib",),
+        index=("https://me:secret@pypi.example.org/simple",),
+        python="3.12",
+    )
+    text = cron(config=config)["ConfigMap"]["data"]["fleetbuild.yml"]
+    given = Config.model_validate(yaml.safe_load(text))
+    assert "secret" not in text
+    assert given.python == "3.12"
+    assert given.kubernetes.label_domain == PLAN.label_domain
+    assert given.packages == ("hnswlib==0.8.0",)
+
+
+def test_it_has_what_the_site_asks_of_pods() -> None:
+    spec = cron(pods=Pods(priority_class="batch", labels={"team": "a"}, ttl=60))["CronJob"]["spec"]
+    template = spec["jobTemplate"]["spec"]["template"]
+    assert template["spec"]["priorityClassName"] == "batch"
+    assert template["metadata"]["labels"]["team"] == "a"
+    assert spec["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 60
+
+
+def test_without_an_image_it_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="image of fleetbuild is not named") as problem:
+        labeller_files(PLAN, Config(), Delivery())
+    assert "make image" in str(problem.value.fix)
+    Fleet(state_dir=tmp_path).save_plan(with_digest(PLAN))
+    words = ["emit", "labeller", "--state-dir", str(tmp_path), "--image", "x/fleetbuild:1"]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 0, ran.output
+    assert (tmp_path / "manifests" / "labeller" / FILE).is_file()
+
+
+def test_its_script_labels_a_node_that_joins(tmp_path: Path) -> None:
+    """The script of the manifest as it is, but for the folders, with the real command."""
+    found = cron()
+    script = found["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0][
+        "command"
+    ][2]
+    work, config = tmp_path / "work", tmp_path / "config"
+    for folder in (work, config):
+        folder.mkdir(mode=0o777)
+        folder.chmod(0o777)  # as volumes are
+    (config / "fleetbuild.yml").write_text(found["ConfigMap"]["data"]["fleetbuild.yml"])
+    script = script.replace("/work", str(work)).replace("/config", str(config))
+    bin_ = Path(sys.executable).parent
+    assert shutil.which("fleetbuild", path=str(bin_))
+    with FakeApi().serving() as api:
+        api.features = [feature("old", *rung_flags(RUNGS["avx2"]))]
+        api.nodes["old"] = FakeNode("old", {}, status=status())
+        environment = {
+            "PATH": f"{bin_}:{os.environ['PATH']}",
+            "KUBECONFIG": str(api.kubeconfig(tmp_path)),
+            "UV_OFFLINE": "1",
+        }
+
+        def run() -> None:
+            ran = subprocess.run(
+                ["sh", "-c", script], env=environment, capture_output=True, text=True, check=False
+            )
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+
+        run()
+        assert ours(api, "old")["class"] == "cpu-avx2"
+        api.features.append(feature("new", *rung_flags(RUNGS["avx2"])))
+        api.nodes["new"] = FakeNode("new", {}, status=status())
+        run()
+        assert ours(api, "new") == {"class": "cpu-avx2", "isa": "avx2"}
