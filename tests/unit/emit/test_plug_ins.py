@@ -105,7 +105,7 @@ def test_a_plug_in_is_a_command_with_its_own_options(installed: Path, planned: P
         (("broken",), "error: The plug-in for emit broken cannot be loaded: AttributeError"),
         (
             ("nobody",),
-            "nodepools, rbac, labeller, policy, nfd, builds, nix, flox, dra, kueue, windows, broken",
+            "nodepools, rbac, labeller, policy, nfd, builds, nix, flox, dra, kueue, windows",
         ),
     ],
 )
