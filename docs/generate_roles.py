@@ -22,6 +22,7 @@ from fleetbuild.models.role_parameters import (
     InstallRole,
     InstallSpec,
     Parameter,
+    RemoveSpec,
     RollbackSpec,
     VerifySpec,
     parameters,
@@ -72,6 +73,7 @@ def blocks() -> Iterator[Block]:
         ("verify", "verify_wheel", VerifySpec, "fleetbuild_verify"),
         ("rollback", "install_wheel", RollbackSpec, "fleetbuild_rollback"),
         ("clean_up", "install_wheel", ChangedRelease, "fleetbuild_clean_up"),
+        ("remove", "install_wheel", RemoveSpec, "fleetbuild_removal"),
     ):
         lines = lambda p=prefix, s=spec, v=value: _passed(p, s, v)  # noqa: E731
         yield Block(f"playbooks/{playbook}.yml", prefix, lines)

@@ -23,6 +23,7 @@ from fleetbuild.apply.wiring import (
     apply_tools,
     checks_by_manifest,
     open_labeller,
+    remove_from_fleet,
     run_on_fleet,
 )
 from fleetbuild.config import base_folder, find_config, folder_of, load_config
@@ -55,6 +56,7 @@ from fleetbuild.models.config import LabelsBy
 from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.result import Labelled
+from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.plan.decide.packages import named_packages
 from fleetbuild.plan.document.files import config_of, keep_applied, last_plan, read_plan, save_plan
 from fleetbuild.plan.explain import Explanation, explain_name
@@ -66,7 +68,7 @@ from fleetbuild.state import StateDir
 from fleetbuild.store import Store
 from fleetbuild.store.fetch_locked import open_store
 from fleetbuild.surroundings import refuse_common_folder, refuse_foreign_home
-from fleetbuild.text import same_fleet
+from fleetbuild.text import fold, same_fleet
 from fleetbuild.this_machine import is_this_machine, with_users_folder
 
 TIMEOUT = 30.0  # seconds for a node's probe
@@ -260,6 +262,16 @@ class Fleet:
         if sentence := self._state.set_aside_damaged_result():
             self._warn(sentence)
 
+    def _tell_departed(self, names: Sequence[str]) -> None:
+        """Name the nodes that left the inventory with a release on them."""
+        if names:
+            some = ",".join(names) + ("," if len(names) == 1 else "")
+            self._warn(
+                f"The last apply left a release on {fold(names)}, which the inventory no longer"
+                " has.",
+                f"Remove it, if you can still reach them: fleetbuild remove {some}",
+            )
+
     def _warn(self, message: str, fix: str = "") -> None:
         self.on_event(Event(stage="check", state="warning", message=message, fix=fix))
 
@@ -322,6 +334,22 @@ class Fleet:
         task = rollback_task(config.install.path, config.release, controller, revoked)
         return self._run_task(task, plan, config)
 
+    def remove(self, *, install_path: str | None = None) -> Result:
+        """Remove all releases of this name from the nodes; a release in use stays.
+
+        `install_path` is a former one, if releases of it remain after install.path was changed.
+        """
+        plan = self._readable_plan()
+        config = self._installed(plan)
+        self._set_aside_damaged_result()
+        spec = RemoveSpec(
+            path=install_path or config.install.path,
+            release=config.release,
+            controller=self._state.create().controller(),
+        )
+        access = self._access(config.install.path)
+        return remove_from_fleet(spec, access, config, plan, self._cluster, on_event=self.on_event)
+
     def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.
 
@@ -337,6 +365,8 @@ class Fleet:
             facts = self._access(config.install.path).probe(inventory.nodes, self.on_event)
             ages = dict.fromkeys(names, now())
         left = self._state.left_there(config.release)
+        if plan and plan.inventory == self._source and inventory.limit is None:
+            self._tell_departed(sorted(left.keys() - set(names)))
         revoked = Store(self._state.store).revocations
         statuses = compare_releases(
             names,

@@ -198,7 +198,8 @@ class StateDir:
         amended = result.model_copy(update={"nodes": tuple({**by_node, **nodes}.values())})
         left = dict(last.left) if last else {}
         if release:
-            left[release] = {**left.get(release, {}), **nodes}
+            both = {**left.get(release, {}), **nodes}
+            left[release] = {name: each for name, each in both.items() if each.state != "removed"}
         self._save(amended, started=last.started if last else started, left=left)
 
     def last_result(self) -> SavedResult | None:

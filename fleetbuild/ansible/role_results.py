@@ -54,6 +54,7 @@ class RoleResult(BaseModel):
     fix: str = ""
     kind: Literal["", "machine", "code", "input"] = ""  # what made a build fail
     log: str | None = None
+    pruned: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     kept: Annotated[tuple[KeptRelease, ...], Field(max_length=1000)] = ()
 
 

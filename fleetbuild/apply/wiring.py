@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from posixpath import normpath
 
 from fleetbuild.ansible import Playbooks, Secrets
 from fleetbuild.ansible.hook_commands import run_commands
@@ -19,6 +20,7 @@ from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.context import Tools
 from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.apply.remove import remove_releases
 from fleetbuild.apply.sign_releases import ReleaseSigner, signer_of
 from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
@@ -49,6 +51,7 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.config import LabelsBy, Pods
 from fleetbuild.models.hooks import HookCall, HookFailure
+from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.plan.document import changes_since_plan
 from fleetbuild.probe.containers import look_into_image
 from fleetbuild.probe.facts import probe_nodes
@@ -197,6 +200,32 @@ def _manifests(
     wheels = release_files(some, store)
     workloads = render(some, serving=serving, delivery=Delivery(pods=pods), wheels=wheels)
     return {**workloads, **render_labels(plan, serving)}
+
+
+def remove_from_fleet(
+    spec: RemoveSpec,
+    access: FleetAccess,
+    config: Config,
+    made: Plan | None,
+    cluster: Cluster | None,
+    *,
+    on_event: OnEvent,
+) -> Result:
+    """Remove releases from the nodes. Those below a former install path have no labels."""
+    former = normpath(spec.path) != normpath(config.install.path)
+    names = label_targets(access.inventory, config, made)
+    by = "files" if former and cluster is None else config.kubernetes.labels
+    with open_labeller(by, names, access, cluster) as labels:
+        return remove_releases(
+            access.inventory,
+            spec,
+            state=access.state,
+            probe=access.probe,
+            run_playbook=access.playbooks.run,
+            labels=ManualLabels() if former else labels,
+            former=former,
+            on_event=on_event,
+        )
 
 
 def run_on_fleet(

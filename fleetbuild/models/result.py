@@ -26,7 +26,7 @@ class NodeResult(Frozen):
     node: str
     group: str | None = None
     state: Literal[
-        "installed", "up_to_date", "verified", "rolled_back",
+        "installed", "up_to_date", "verified", "rolled_back", "removed",
         "unreachable", "blocked", "skipped",
         "build_failed", "install_failed", "verify_failed", "not_reached",
     ]  # fmt: skip

@@ -66,6 +66,13 @@ _REVOKED = Parameter(
 )
 
 
+_IN_USE = Parameter(
+    "Old releases that have to stay, each with the reason, such as the pod that mounts it. The node"
+    " adds the releases that it sees mounted or in use.",
+    module=True,
+)
+
+
 class ChangedRelease(ReleaseSpec):
     """A release that is changed on a node, and who changes it."""
 
@@ -83,6 +90,12 @@ class RollbackSpec(ChangedRelease):
     """The release to leave on a node: an entry of `fleetbuild_rollbacks`."""
 
     revoked: Annotated[tuple[str, ...], _REVOKED] = ()
+
+
+class RemoveSpec(ChangedRelease):
+    """The releases to remove from a node: an entry of `fleetbuild_removals`."""
+
+    in_use: Annotated[dict[str, str], _IN_USE] = {}
 
 
 class VerifySpec(ReleaseSpec):
@@ -154,14 +167,7 @@ class ReleaseContents(ChangedRelease):
             module=True,
         ),
     ] = 2
-    in_use: Annotated[
-        dict[str, str],
-        Parameter(
-            "Old releases that have to stay, each with the reason, such as the pod that mounts it."
-            " The node adds the releases that it sees mounted or in use.",
-            module=True,
-        ),
-    ] = {}
+    in_use: Annotated[dict[str, str], _IN_USE] = {}
     wheels: Annotated[
         tuple[InstalledWheel, ...],
         Parameter("All wheels to install, dependencies included: no index is used.", module=True),

@@ -82,6 +82,38 @@ def go_back(root, params, check):
         return switch_back(root, check, params["revoked"])
 
 
+def take_off(root, params, check):
+    """Remove the link to the current release, and all releases that nothing uses."""
+    before = root.serving()
+    found = os.listdir(root.releases) if os.path.isdir(root.releases) else []
+    result = {"release_id": "", "active": False, "previous": before, "pruned": [], "kept": []}
+    result["changed"] = bool(found or before)
+    if check or not result["changed"]:
+        return result
+    if not os.path.isfile(os.path.join(root.path, ".lock")):  # others lay out folders like this
+        raise Problem(
+            f"{root.path} has releases that fleetbuild did not make: {root.path}/.lock is missing.",
+            ["name-folder"],
+        )
+    with contextlib.ExitStack() as stack:
+        lease = changing(root, params, stack)
+        stack.callback(lease.end, lease.take(params["controller"], "", before)[0])
+        for name in (root.current, os.path.join(root.path, "history")):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+        pruned, kept = remove_unused(root, sorted(os.listdir(root.releases)), params["in_use"])
+        if not kept and not named_roots(root.path):
+            for name in ("wheels", ".tools"):  # what all releases share
+                remove(os.path.join(root.path, name))
+    return {**result, "pruned": pruned, "kept": kept}
+
+
+def named_roots(base):
+    """Return the folders of other releases' names below the folder of the default one."""
+    names = os.listdir(base)
+    return [name for name in names if os.path.isdir(os.path.join(base, name, "releases"))]
+
+
 def switch_back(root, check, revoked):
     """Switch to the last release of the history that works and holds no revoked wheel."""
     served = root.history()

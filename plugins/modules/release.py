@@ -25,7 +25,8 @@ options:
       - C(active) switches to the release and removes old ones.
       - C(previous) switches back to the verified release that served before.
       - C(ended) ends the lease of a run that failed. C(active) and C(previous) end it themselves.
-    choices: [query, begun, present, active, previous, ended]
+      - C(absent) removes C(current) and all releases. A release that is mounted or in use stays.
+    choices: [query, begun, present, active, previous, ended, absent]
     default: query
     type: str
   counter:
@@ -221,7 +222,7 @@ release_id:
   type: str
 previous:
   description: The release that served before.
-  returned: state is present, active or previous
+  returned: state is present, active, previous or absent
   type: str
 active:
   description: Whether the release serves now.
@@ -238,14 +239,14 @@ verification:
   type: dict
 pruned:
   description: The releases that were removed.
-  returned: state is present or active
+  returned: state is present, active or absent
   type: list
   elements: str
 kept:
   description:
     - Old releases that were not removed because they are mounted or in use, each with C(release_id)
       and C(reason). They are removed by a later run that finds them unused.
-  returned: state is present or active
+  returned: state is present, active or absent
   type: list
   elements: dict
 fix:
@@ -266,7 +267,7 @@ from ..module_utils.release_making import FULL, make, wanted
 from ..module_utils.release_receiving import expect, missing, own_folder, wanted_files
 from ..module_utils.release_root import Problem, Root
 from ..module_utils.release_signature import Signatures
-from ..module_utils.release_switching import activate, go_back
+from ..module_utils.release_switching import activate, go_back, take_off
 from ..module_utils.release_verifying import verify_made
 from ..module_utils.wheel_installer import tool_paths
 
@@ -411,14 +412,14 @@ def step(root, params, check):
     if state == "active":
         about = {**SERVES, "release_id": params["release_id"]}
         return {**about, **activate(root, params, check)}
-    return {**SERVES, **go_back(root, params, check)}
+    return {**SERVES, **(take_off if state == "absent" else go_back)(root, params, check)}
 
 
 def main():
     module = AnsibleModule(
         argument_spec={
             "state": {
-                "choices": ["query", "begun", "present", "active", "previous", "ended"],
+                "choices": ["query", "begun", "present", "active", "previous", "ended", "absent"],
                 "default": "query",
             },
             "counter": {"type": "int", "default": 0},

@@ -17,6 +17,7 @@ GOOD = {
     "up_to_date": "up to date",
     "verified": "verified",
     "rolled_back": "rolled back",
+    "removed": "without releases",
     "skipped": "skipped",
 }
 BAD = {

@@ -221,3 +221,33 @@ def test_rollback_in_a_script_asks_nothing(
 ) -> None:
     monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", lambda _: RunResult(plan_digest=""))
     assert run("rollback", FLEET, *words).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "went"),
+    [("y\n", (), True), ("n\n", (), False), ("", ("--yes", "--install-path", "/srv/old"), True)],
+)
+def test_remove_asks_and_then_removes(
+    run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, words: tuple[str, ...], went: bool
+) -> None:
+    calls: list[str | None] = []
+
+    def remove(_: object, *, install_path: str | None) -> RunResult:
+        calls.append(install_path)
+        node = NodeResult(node="a", state="removed", reason="2 releases removed from /x.")
+        return RunResult(plan_digest="", nodes=(node,), changed=True)
+
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.remove", remove)
+    monkeypatch.setattr("fleetbuild.cli.commands.remove.at_terminal", lambda: True)
+    result = run("remove", FLEET, *words, stdin=answer)
+    assert result.exit_code == 0, result.output
+    assert calls == ([words[-1] if words else None] if went else [])
+    assert ("Nothing was changed." in result.stdout) is not went
+    assert ("1 node without releases" in result.stdout) is went
+
+
+def test_remove_without_a_terminal_needs_yes(run: Run) -> None:
+    result = run("remove", FLEET)
+    assert result.exit_code == 2
+    assert "Add --yes." in result.output
+    assert run("remove", FLEET, "--install-path", "old", "--yes").exit_code == 2

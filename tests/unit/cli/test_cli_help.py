@@ -8,8 +8,8 @@ from typer.testing import Result
 
 COMMANDS = (
     "init", "doctor", "facts", "plan", "apply", "status", "verify", "rollback", "explain", "audit",
-    "check", "emit k8s", "emit labels", "emit nfd", "store list", "store gc", "store export",
-    "store check", "store rm",
+    "remove", "check", "emit k8s", "emit labels", "emit nfd", "store list", "store gc",
+    "store export", "store check", "store rm",
 )  # fmt: skip
 Run = Callable[..., Result]
 

@@ -1,0 +1,138 @@
+"""`fleetbuild remove`: nodes, labels and the saved state, with a playbook that answers as told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetbuild import Fleet
+from fleetbuild.apply.remove import remove_releases
+from fleetbuild.kubernetes.labels.labeller import ManualLabels
+from fleetbuild.models import (
+    Config,
+    Event,
+    Facts,
+    Inventory,
+    Login,
+    Manifest,
+    Node,
+    NodeResult,
+    Result,
+)
+from fleetbuild.models.role_parameters import RemoveSpec
+from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.state import StateDir
+from tests.factories.fleets import facts
+from tests.factories.plans import reused_plan
+from tests.factories.runs import answer, ended, event
+from tests.unit.apply.test_labels import Told
+
+SERVED = Manifest(
+    release="default", id="r1", group="g", python="/p", wheels=(), verified=True
+)  # fmt: skip
+GONE = {"ok": True, "active": False, "release_id": "", "pruned": ["r0", "r1"], "kept": []}
+KEPT = [{"release_id": "r0", "reason": "It is mounted by process 7."}]
+
+
+class Removal:
+    def __init__(self, tmp_path: Path, **replies: Any) -> None:
+        self.state, self.replies = StateDir(tmp_path), replies
+        self.facts = {name: facts("avx", release={"default": SERVED}) for name in replies}
+        self.asked: dict[str, Any] = {}
+        self.told: list[Event] = []
+        self.labels = Told()
+        left = tuple(
+            NodeResult(node=name, state="installed", release_id="r1", group="g") for name in replies
+        )
+        self.state.create().save_result(
+            Result(plan_digest="", nodes=left), started="2026-01-01T00:00:00+00:00",
+            release="default",
+        )  # fmt: skip
+
+    def playbook(self, name: str, *, limit: Any, extravars: Any, on_event: Any) -> Any:
+        assert name == "remove.yml"
+        self.asked = extravars["fleetbuild_removals"]
+        assert list(limit) == sorted(self.asked)
+        hosts = {}
+        for host in self.asked:
+            reply = self.replies[host]
+            if isinstance(reply, str):
+                if reply == "failed":
+                    on_event(event(host, "Remove the releases", {}, "failed", "Read-only disk."))
+                hosts[host] = ended(reply)
+            else:
+                answer(on_event, host, reply, "install")
+                self.facts[host] = facts("avx")
+        return hosts
+
+    def run(self, former: bool = False, path: str = "/opt/fleetbuild") -> dict[str, NodeResult]:
+        nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
+        result = remove_releases(
+            Inventory(source="i", nodes=nodes),
+            RemoveSpec(path=path, controller="me"),
+            state=self.state,
+            probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
+            run_playbook=self.playbook,
+            labels=ManualLabels() if former else self.labels,
+            former=former,
+            on_event=self.told.append,
+        )
+        return {node.node: node for node in result.nodes}
+
+
+def test_each_node_names_its_removed_and_kept_releases(tmp_path: Path) -> None:
+    fleet = Removal(
+        tmp_path, a=GONE, b={**GONE, "pruned": ["r1"], "kept": KEPT}, bare={**GONE, "pruned": []},
+        broken="failed", away="unreachable",
+    )  # fmt: skip
+    fleet.facts["down"] = Facts(state="unreachable", reason="no route")
+    nodes = fleet.run()
+    assert {name: node.state for name, node in nodes.items()} == {
+        "a": "removed", "b": "removed", "bare": "skipped", "broken": "install_failed",
+        "away": "unreachable", "down": "unreachable",
+    }  # fmt: skip
+    assert nodes["a"].reason == "2 releases removed from /opt/fleetbuild."
+    assert nodes["b"].kept[0].reason == "It is mounted by process 7."
+    assert "Read-only disk." in str(nodes["broken"].reason)
+    assert fleet.asked["a"] == {
+        "path": "/opt/fleetbuild", "release": "default", "controller": "me", "in_use": {}
+    }  # fmt: skip
+
+
+def test_labels_go_first_and_a_node_that_failed_gets_them_back(tmp_path: Path) -> None:
+    fleet = Removal(tmp_path, a=GONE, broken="failed")
+    fleet.run()
+    assert fleet.labels.log[0] == "prepare"
+    assert set(fleet.labels.log[1:3]) == {"empty a", "empty broken"}
+    assert fleet.labels.log[3:] == ["on broken=r1"]
+
+
+def test_status_does_not_miss_removed_releases(tmp_path: Path) -> None:
+    fleet = Removal(tmp_path, a=GONE, broken="failed")
+    fleet.run()
+    assert list(fleet.state.left_there("default")) == ["broken"]
+
+
+def test_a_former_install_path_changes_neither_labels_nor_the_saved_state(tmp_path: Path) -> None:
+    fleet = Removal(tmp_path, a=GONE)
+    assert fleet.run(former=True, path="/srv/old")["a"].state == "removed"
+    assert fleet.asked["a"]["path"] == "/srv/old"
+    assert fleet.labels.log == []
+    assert list(fleet.state.left_there("default")) == ["a"]
+
+
+def test_status_names_nodes_that_left_the_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Removal(tmp_path, a=GONE, w07=GONE)
+    inventory = Inventory(source="i.yml", nodes=(Node(name="a", login=Login(host="a")),))
+    told: list[Event] = []
+    fleet = Fleet(inventory, config=Config(), state_dir=tmp_path, on_event=told.append)
+    fleet.save_plan(with_digest(reused_plan("a").model_copy(update={"inventory": "i.yml"})))
+    monkeypatch.setattr("fleetbuild.apply.wiring.probe_nodes", lambda *_, **__: {"a": facts("avx")})
+    fleet.status()
+    (warning,) = told
+    assert "a release on w07, which the inventory no longer has" in warning.message
+    assert warning.fix.endswith("fleetbuild remove w07,")

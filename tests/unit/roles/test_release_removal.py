@@ -1,0 +1,110 @@
+"""Taking all releases off a node: releases in use and folders of other programs stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.factories.role_modules import ALONE, plugin
+from tests.unit.roles.test_release import activate, make
+
+switching = plugin("module_utils.release_switching")
+LEASE = plugin("module_utils.release_lease")
+
+
+@pytest.fixture
+def root(release: ModuleType, tmp_path: Path) -> Any:
+    made = release.Root(str(tmp_path / "fb"))
+    make(made, "a", 1)
+    make(made, "b", 2)
+    for name in ("wheels", ".tools"):
+        Path(made.path, name, "x").mkdir(parents=True)
+    for name in "ab":
+        activate(release, made, name)
+    return made
+
+
+def take_off(root: Any, check: bool = False, **changes: Any) -> dict[str, Any]:
+    params = {**ALONE, "in_use": {}, "controller": "me", **changes}
+    found: dict[str, Any] = switching.take_off(root, params, check)
+    return found
+
+
+def test_all_releases_go_and_what_they_shared(root: Any) -> None:
+    assert take_off(root) == {
+        "changed": True, "previous": "b", "release_id": "", "active": False,
+        "pruned": ["a", "b"], "kept": [],
+    }  # fmt: skip
+    left = {path for path, _, names in os.walk(root.path) for path in (path, *names)}
+    assert {Path(path).name for path in left} <= {"fb", "releases", ".lock", ".lease"}
+    assert not take_off(root)["changed"]
+
+
+def test_a_release_in_use_stays_and_no_longer_serves(root: Any) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=root["a"], stdin=-1) as user:
+        try:
+            done = take_off(root, in_use={"b": "The pod web/p mounts it."})
+            assert done["pruned"] == []
+            assert [each["release_id"] for each in done["kept"]] == ["a", "b"]
+            assert str(user.pid) in done["kept"][0]["reason"]
+            assert not os.path.lexists(root.current)
+            assert Path(root.path, "wheels").is_dir()
+        finally:
+            user.kill()
+    assert take_off(root)["pruned"] == ["a", "b"]
+
+
+def test_the_releases_of_another_name_stay_with_what_they_share(
+    release: ModuleType, root: Any
+) -> None:
+    staging = release.Root(os.path.join(root.path, "staging"))
+    make(staging, "s", 1)
+    activate(release, staging, "s")
+    assert take_off(root)["pruned"] == ["a", "b"]
+    assert staging.serving() == "s"
+    assert Path(root.path, "wheels", "x").is_dir()
+    assert take_off(staging)["pruned"] == ["s"]
+    assert Path(root.path, "wheels", "x").is_dir()
+
+
+def test_folders_of_another_program_are_refused(release: ModuleType, tmp_path: Path) -> None:
+    """Other deployment tools have `releases` and `current`, too."""
+    others = release.Root(str(tmp_path / "app"))
+    make(others, "20260101", 1)
+    os.symlink("releases/20260101", others.current)
+    with pytest.raises(release.Problem, match="fleetbuild did not make"):
+        take_off(others)
+    assert os.listdir(others.releases) == ["20260101"]
+
+
+def test_a_run_of_another_controller_is_not_disturbed(root: Any) -> None:
+    with LEASE.locked(root):
+        LEASE.Lease(root.path).take("you", "", "b")
+    with pytest.raises(plugin("module_utils.release_root").Problem, match="A run of you"):
+        take_off(root)
+    assert root.serving() == "b"
+
+
+def test_a_check_changes_nothing_and_a_missing_folder_is_nothing_to_do(
+    release: ModuleType, root: Any, tmp_path: Path
+) -> None:
+    assert take_off(root, check=True)["changed"]
+    assert root.serving() == "b"
+    nowhere = release.Root(str(tmp_path / "nowhere"))
+    assert not take_off(nowhere)["changed"]
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_next_install_finds_a_usable_folder(release: ModuleType, root: Any) -> None:
+    take_off(root)
+    make(root, "c", 3)
+    activate(release, root, "c")
+    assert root.serving() == "c"
+    assert json.loads(Path(root["c"], "manifest.json").read_text())["id"] == "c"
