@@ -31,8 +31,8 @@ def remove(
 ) -> None:
     """Remove all releases from the nodes, and ask before.
 
-    A release that is mounted or in use stays and is named. A node that left the inventory is named as a
-    list of hosts: fleetbuild remove 'w07,'
+    A release that is mounted or in use stays and is named. A node that left the inventory is named
+    as a list of hosts: fleetbuild remove 'w07,'
     """
     with output.session() as run:
         from fleetbuild.cli import steps
