@@ -149,8 +149,20 @@ def _stops(plan: Plan) -> Iterator[str]:
         stops = " or ".join(count(most, what) for most, what in known)
         verb = "stops" if len(known) == 1 and known[0][0] == 1 else "stop"
         pace = "one by one" if set(batches) == {"1"} else f"{', then '.join(batches)} at a time"
+        pace += f", in {count(_steps(plan, size), 'step')}" if size > 1 else ""
         ends = f"; {stops} {verb} the rest of the group, and no other group" if size > 1 else ""
         yield f"  {fold(groups)} ({count(size, 'node')}): {pace}{ends if stops else ''}."
+
+
+def _steps(plan: Plan, size: int) -> int:
+    """Return how many installs follow one another in a group of this size, its canaries first."""
+    canaries = min(plan.rollout.canary, size)
+    left, steps = size - canaries, int(canaries > 0)
+    for batch in plan.rollout.batches(size):
+        if left <= 0:
+            return steps
+        left, steps = left - batch, steps + 1
+    return steps
 
 
 def _share(share: int | str) -> str:

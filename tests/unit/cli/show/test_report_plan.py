@@ -164,8 +164,8 @@ def test_the_end_names_missing_nodes_and_the_counts() -> None:
             " its nodes stopped answering."
         ),
         (
-            "  cpu-avx2-cp311 (3 nodes): one by one; 1 failed node or 2 unreachable nodes stop the"
-            " rest of the group, and no other group."
+            "  cpu-avx2-cp311 (3 nodes): one by one, in 3 steps; 1 failed node or 2 unreachable"
+            " nodes stop the rest of the group, and no other group."
         ),
         (
             "Plan: 1 wheel to build, 1 reused. "
@@ -191,8 +191,8 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
             " more than 10% of its nodes failed, or after more than 3 nodes stopped answering."
         ),
         (
-            "  cpu-avx2-cp311 (40 nodes): 1, then 5, then 12 at a time; 5 failed nodes or 4"
-            " unreachable nodes stop the rest of the group, and no other group."
+            "  cpu-avx2-cp311 (40 nodes): 1, then 5, then 12 at a time, in 5 steps; 5 failed nodes"
+            " or 4 unreachable nodes stop the rest of the group, and no other group."
         ),
         "  before each switch: kubectl cordon (at most 60 s)",
         "  after each switch: playbook /etc/undrain.yml (at most 300 s)",
