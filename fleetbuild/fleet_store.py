@@ -8,7 +8,9 @@ from pathlib import Path
 
 from fleetbuild.apply.cluster_builds import add_built_wheels
 from fleetbuild.errors import UsageError
+from fleetbuild.files import write_atomically
 from fleetbuild.models import Config, Plan, WheelResult
+from fleetbuild.models.release import requirements
 from fleetbuild.models.revocation import Revocation
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.state import StateDir
@@ -16,7 +18,7 @@ from fleetbuild.store import Store, StoredWheel
 from fleetbuild.store.fetch_locked import fetch_all, open_store, refuse_lacking, still_lacking
 from fleetbuild.store.garbage import collect_garbage
 from fleetbuild.store.provenance.check import ProvenanceReport, provenance_of
-from fleetbuild.store.publish.export import export_indexes
+from fleetbuild.store.publish.export import export_indexes, release_files
 from fleetbuild.store.publish.push import (
     OnFile,
     Pushed,
@@ -25,7 +27,7 @@ from fleetbuild.store.publish.push import (
     push_to_folder,
     push_to_server,
 )
-from fleetbuild.store.publish.variants import write_variants
+from fleetbuild.store.publish.variants import REQUIREMENTS, write_variants
 from fleetbuild.store.revoke import Revoked, revoke, revoked_wheels, take_back
 
 
@@ -113,7 +115,8 @@ class FleetStore:
     def export(self, folder: Path | str) -> tuple[Path, ...]:
         """Write an index for each group of the last plan, for pip and uv; return their paths.
 
-        `variants.md` and `variants.json` beside them say which wheel is for which machine.
+        `variants.md` and `variants.json` beside them say which wheel is for which machine, and
+        `requirements.txt` in each group's folder has its versions and hashes.
         Locked dependencies are fetched first. If the store lacks files of a group, the indexes of
         the other groups are written and a BlockedError lists the missing files.
         """
@@ -123,7 +126,11 @@ class FleetStore:
         written = export_plan(plan, store, Path(folder))
         if written:
             names = [index.parent.name for index in written]
+            whole = release_files(plan, store)
             with _writing(Path(folder)):
+                for name in names:
+                    text = requirements(whole[name])
+                    write_atomically(Path(folder, name, REQUIREMENTS), text, mode=0o644)
                 write_variants(plan, store, names, Path(folder))
         refuse_lacking(plan, store, written)
         return written

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from fleetbuild.emit.nix import from_source, python_attribute, system_of, text
-from fleetbuild.kubernetes.manifests.pod_parts import requirements
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
+from fleetbuild.models.release import requirements
 
 _MANIFEST = """\
 # Written by fleetbuild emit for the group {group}.

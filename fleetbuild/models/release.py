@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -49,6 +50,13 @@ class ReleaseFile(NamedTuple):
     sha256: str
     needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
     file: str = ""  # its file name
+
+
+def requirements(files: Iterable[ReleaseFile]) -> str:
+    """Return requirements.txt: every file of a release, by version and hash."""
+    return "".join(
+        f"{file.name}=={file.version} --hash=sha256:{file.sha256}\n" for file in sorted(files)
+    )
 
 
 def release_root(install_path: str, release_name: str) -> str:

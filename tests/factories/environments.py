@@ -12,13 +12,15 @@ from uv import find_uv_bin
 ALONE = {"PATH": "/usr/bin:/bin", "PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": "1"}
 
 
-def installed_by(line: str, environment: Path) -> str:
-    """Run `pip install …` or `uv pip install …` in a new environment; return its interpreter.
+def installed_by(line: str, environment: Path, *, exists: bool = False) -> str:
+    """Run `pip install …` or `uv pip install …` in an environment, a new one unless it exists;
+    return its interpreter.
 
     This machine's pip installs there: an environment with its own takes five seconds to make.
     """
     uv = find_uv_bin()
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    if not exists:
+        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
     python = str(environment / "bin" / "python")
     program, *words = line.replace("'", "").split()
     if program == "pip":

@@ -19,10 +19,11 @@ from fleetbuild.kubernetes.manifests.images import (
     library_note,
 )
 from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.pod_parts import PACKAGES, python_of, requirements
+from fleetbuild.kubernetes.manifests.pod_parts import PACKAGES, python_of
 from fleetbuild.kubernetes.manifests.security import NOBODY
 from fleetbuild.kubernetes.manifests.yaml_dump import comment
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
+from fleetbuild.models.release import requirements
 
 _HEADER = """\
 The images of the group {group}. build.sh builds both:

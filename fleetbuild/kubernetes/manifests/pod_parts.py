@@ -17,6 +17,7 @@ from fleetbuild.kubernetes.manifests.options import Delivery, PodParts, Way
 from fleetbuild.kubernetes.manifests.release_wait import VOLUME, daemonset_parts, release_path
 from fleetbuild.kubernetes.manifests.yaml_dump import Note
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
+from fleetbuild.models.release import requirements
 
 # The folder of the packages in a pod that does not mount them from its node.
 PACKAGES = "/fleetbuild/site-packages"
@@ -119,13 +120,6 @@ def python_of(abi: str) -> str:
     """Return the version in a folder's name: 3.11 for cp311, 3.13t for cp313t."""
     digits = abi.removeprefix("cp")
     return f"{digits[:1]}.{digits[1:]}"
-
-
-def requirements(wheels: Sequence[ReleaseFile]) -> str:
-    """Return requirements.txt: every file of a release, by version and hash."""
-    return "".join(
-        f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in sorted(wheels)
-    )
 
 
 def _hostpath(plan: Plan, group: PlannedGroup, _: Delivery) -> PodParts:

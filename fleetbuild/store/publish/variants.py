@@ -30,10 +30,13 @@ CPU features. The features are those in `/proc/cpuinfo`; the SM is the compute c
 `nvidia-smi --query-gpu=compute_cap --format=csv` prints.
 
 """
+REQUIREMENTS = "requirements.txt"  # beside a group's index
 _INSTALL = """
 ## Installing
 Replace HERE with the address of this folder, such as `https://wheels.example.com`, or with its
-`file://` address. Add no other index: it may have another build of the same version.
+`file://` address. Add no other index: it may have another build of the same version. These lines
+install into the environment that is active, of venv, uv or conda (in conda: with pip in it).
+requirements.txt has the hash of each file, so nothing else is installed.
 
 """
 
@@ -87,7 +90,7 @@ def write_variants(
         for row in _earlier(folder / "variants.json")
         if row.file not in files and (keep or row.group not in names)
     ]
-    return _write(rows, folder, _text)
+    return _write(rows, folder, partial(_text, folder))
 
 
 def write_uploaded(plan: Plan, store: Store, index: str, folder: Path) -> Path:
@@ -140,11 +143,14 @@ def _rows(group: PlannedGroup, store: Store, *, published: bool = True) -> Itera
             )
 
 
-def _text(rows: Sequence[Variant]) -> str:
+def _text(folder: Path, rows: Sequence[Variant]) -> str:
     machines = {row.group: row.machine for row in rows}
-    commands = [
-        _commands(f"--index-url HERE/{group}/simple/", _newest(rows, group)) for group in machines
-    ]
+    commands = []
+    for group in machines:
+        index, wanted = f"--index-url HERE/{group}/simple/", _names(_newest(rows, group))
+        if (folder / group / REQUIREMENTS).is_file():  # an older version wrote none
+            wanted = f"--require-hashes -r HERE/{group}/{REQUIREMENTS}"
+        commands.append(f"For `{group}`:\n{_commands(index, wanted)}")
     return _HEAD + _tables(rows) + _INSTALL + "\n".join(commands)
 
 
@@ -152,7 +158,9 @@ def _uploaded_text(index: str, rows: Sequence[Variant]) -> str:
     machines = {row.group: row.machine for row in rows}
     commands = [
         f"For `{group}`:\n"
-        + _commands(f"--extra-index-url {index}", _newest(rows, group), uv=f"--index {index}")
+        + _commands(
+            f"--extra-index-url {index}", _names(_newest(rows, group)), uv=f"--index {index}"
+        )
         for group in machines
     ]
     head = _HEAD_OF_UPLOADS.format(index=index)
@@ -199,6 +207,9 @@ def _baseline(arch: str) -> frozenset[str]:
     return frozenset.intersection(*(rung.features for rung in RUNGS.values() if rung.arch == arch))
 
 
-def _commands(index: str, rows: Sequence[Variant], uv: str = "") -> str:
-    wanted = " ".join(f"'{row.package}=={row.version}'" for row in rows)
+def _names(rows: Sequence[Variant]) -> str:
+    return " ".join(f"'{row.package}=={row.version}'" for row in rows)
+
+
+def _commands(index: str, wanted: str, uv: str = "") -> str:
     return f"```\npip install {index} {wanted}\nuv pip install {uv or index} {wanted}\n```\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -50,8 +52,39 @@ def test_the_commands_in_the_table_install_the_wheel(tmp_path: Path, program: st
     folder = exported(tmp_path)
     text = (folder / "variants.md").read_text()
     (line,) = re.findall(rf"^{program} .*install .*$", text, re.MULTILINE)
+    assert "--require-hashes" in line
     python = installed_by(line.replace("HERE", folder.as_uri()), tmp_path / "venv")
     assert output_of(python, "import hnswlib; print(hnswlib.__version__)") == "0.8.0"
+
+
+@pytest.mark.parametrize("program", ["pip", "uv"])
+def test_a_file_that_was_replaced_in_the_export_is_not_installed(
+    tmp_path: Path, program: str
+) -> None:
+    folder = exported(tmp_path)
+    text = (folder / "variants.md").read_text().replace("HERE", folder.as_uri())
+    (line,) = re.findall(rf"^{program} .*install .*$", text, re.MULTILINE)
+    (wheel,) = (folder / "cpu-avx2-cp311" / "files").glob("*.whl")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("hnswlib_extra.py", "evil = True\n")
+    page = folder / "cpu-avx2-cp311" / "simple" / "hnswlib" / "index.html"
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    page.write_text(re.sub(r"[0-9a-f]{64}", sha256, page.read_text()))  # the index agrees
+    with pytest.raises(AssertionError, match=r"(?i)hash"):
+        installed_by(line, tmp_path / "venv")
+
+
+@pytest.mark.parametrize("program", ["pip", "uv"])
+def test_other_packages_of_an_environment_stay(tmp_path: Path, program: str) -> None:
+    """As in an environment of conda's or of a project: only the release's files are added."""
+    folder = exported(tmp_path)
+    text = (folder / "variants.md").read_text().replace("HERE", folder.as_uri())
+    (line,) = re.findall(rf"^{program} .*install .*$", text, re.MULTILINE)
+    python = installed_by(line, tmp_path / "venv")
+    theirs = Path(output_of(python, "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    (theirs / "theirs.py").write_text("mine = True\n")
+    assert installed_by(line, tmp_path / "venv", exists=True) == python
+    assert output_of(python, "import hnswlib, theirs; print(theirs.mine)") == "True"
 
 
 def test_a_row_names_cuda_sms_and_ptx(tmp_path: Path) -> None:
