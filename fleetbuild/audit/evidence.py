@@ -114,8 +114,9 @@ def combine(run: Run, static: Verdict, features: Set[str]) -> Verdict:
     ran = run.verdict
     if ran.verdict != "runs":
         return static if static.dies and not ran.dies else ran
+    did = "its imports and a small use run" if run.exercised else "its imports run"
     if static.dies:  # in code that was not reached, or in a file that nothing loaded
-        return undecided(f"its imports and a small use run; but {static.where}")
+        return undecided(f"{did}; but {static.where}")
     if static.verdict == "undecided" and not static.checks:
         return static
     if static.checks and not run.exercised:
@@ -125,7 +126,7 @@ def combine(run: Run, static: Verdict, features: Set[str]) -> Verdict:
         note += f"QEMU has no {', '.join(hidden[:4])}, so code for them was read and not run"
         return static.model_copy(update={"where": note})
     if static.checks:  # the dispatchers that reading could not follow chose well
-        note = f"its imports and a small use run; not reached: {static.where}"
+        note = f"{did}; not reached: {static.where}"
     chosen = static.features if static.checks else static.guarded
     return ran.model_copy(update={"where": note or None, "guarded": chosen})
 

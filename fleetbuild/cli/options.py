@@ -83,6 +83,13 @@ Kinds = Annotated[
         " (IvyBridge); can be repeated.",
     ),
 ]
+Emulate = Annotated[
+    bool,
+    typer.Option(
+        "--emulate",
+        help="Also import and use each package on the CPU of each kind, by QEMU, in a sandbox.",
+    ),
+]
 Limit = Annotated[
     str | None,
     typer.Option(

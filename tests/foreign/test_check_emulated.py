@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.plan.check import check
+from fleetbuild.plan.check import check, judge_wheel
 from fleetbuild.plan.resolve.sandbox import why_unavailable
 from tests.factories.native import GXX, HEADERS, SOURCES, native_wheel
 
@@ -39,7 +39,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "made/wheels"))
     monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setattr("fleetbuild.plan.check.emulate._use_of", lambda name: USE[name])
+    for module in ("emulate", "run"):
+        monkeypatch.setattr(f"fleetbuild.plan.check.{module}.use_of", lambda name: USE[name])
     monkeypatch.chdir(tmp_path)
     return tmp_path / "made"
 
@@ -52,3 +53,17 @@ def test_a_run_tells_what_dies(index: Path, source: str) -> None:
     found = {row.kind: row for row in report.rows}
     assert found["IvyBridge"].verdict == ON_IVY_BRIDGE[source], found["IvyBridge"].where
     assert (found["Haswell"].verdict, found["Haswell"].evidence) == ("runs", "emulated")
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "verdict"),
+    [
+        ("init_array", "IvyBridge", "dies-at-import"),
+        ("in_use", "IvyBridge", "dies-in-use"),
+        ("cpu_check", "IvyBridge", "runs"),
+        ("init_array", "Haswell", "runs"),
+    ],
+)
+def test_a_gate_for_one_wheel_runs_it(index: Path, source: str, kind: str, verdict: str) -> None:
+    found = judge_wheel(native_wheel(index, source), [kind], emulate=True)[kind]
+    assert (found.verdict, found.evidence) == (verdict, "emulated"), found.where

@@ -22,13 +22,6 @@ Arguments = Annotated[
         " are judged for (a folder as ./FOLDER).",
     ),
 ]
-Emulate = Annotated[
-    bool,
-    typer.Option(
-        "--emulate",
-        help="Also import and use each package on the CPU of each kind, by QEMU, in a sandbox.",
-    ),
-]
 
 
 class Format(StrEnum):
@@ -64,7 +57,7 @@ def check(
     requirements: options.Requirements = None,
     lock: options.Lock = None,
     kinds: options.Kinds = None,
-    emulate: Emulate = False,
+    emulate: options.Emulate = False,
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     export: Export = None,
     import_: Import = None,

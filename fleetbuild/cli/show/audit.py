@@ -37,6 +37,7 @@ def verdict_lines(verdicts: Mapping[str, Verdict]) -> list[str]:
     """Return a line for each kind of machine that --for names."""
     return [
         f"  {kind:<10}  {VERDICT_WORDS[verdict.verdict]}"
+        + (f" ({verdict.evidence})" if verdict.evidence != "static" else "")
         + (f": {verdict.where}" if verdict.where else "")
         for kind, verdict in verdicts.items()
     ]

@@ -20,6 +20,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
+
 from fleetbuild.audit.evidence import undecided, use_of
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.verdict import LEVEL, Verdict
@@ -70,8 +73,10 @@ print("done", flush=True)
 """
 
 
-def why_not_emulated(kind: Kind) -> str | None:
-    """Return why no code can be run for this kind of machine here; None if it can."""
+def why_not_emulated(kind: Kind, wheel: str | None = None) -> str | None:
+    """Return why no code, or not this wheel's, can be run for a kind here; None if it can."""
+    if wheel and not parse_wheel_filename(wheel)[3] & frozenset(sys_tags()):
+        return f"this machine's {PYTHON_TAG} cannot install {wheel}"
     if kind.python != PYTHON_TAG or kind.libc.family != "glibc":
         return f"this Python is {PYTHON_TAG} and {kind.name} has {kind.python}"
     if qemu_cpu(kind.arch, kind.features) is None or kind.arch != _machine():

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from fleetbuild.audit.evidence import (
     FileResults,
@@ -30,6 +30,7 @@ from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError, UsageError
+from fleetbuild.files import sha256_of
 from fleetbuild.models import Config, Facts, LockedFile
 from fleetbuild.plan.check.emulate import (
     installed,
@@ -49,7 +50,7 @@ from fleetbuild.plan.resolve.uv import find_wheels, resolve_all
 from fleetbuild.recipes import GENERIC, find_recipe
 from fleetbuild.state import StateDir
 from fleetbuild.store import Store
-from fleetbuild.store.index_config import IndexSettings, settings_of
+from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
 
 _OLDER = 5  # versions that are read before the search ends
 _ROUNDS = 20  # packages without a wheel that are left out one by one
@@ -176,6 +177,17 @@ class _Checker:
             unresolved={name: stack.problem for name, stack in stacks.items() if stack.problem},
         )
 
+    def judge_alone(self, file: LockedFile, kind: Kind, requires: Sequence[str]) -> Verdict:
+        """Return the verdict about one file, which runs with what it requires."""
+        request = kind.request(requires)
+        answer = resolve_all([request], self._store.settings)[request] if requires else Resolution()
+        if answer.offline:
+            raise BlockedError(str(answer.problem), str(answer.fix))
+        if answer.problem:
+            return undecided(f"what it requires cannot be installed: {answer.problem}")
+        self._read_all([file])
+        return self._verdict(file, kind, [file, *answer.wheels])
+
     def _rows(self, kind: Kind, stack: _Stack) -> Iterable[CheckRow]:
         for name in stack.without_wheel:
             yield CheckRow(
@@ -250,7 +262,7 @@ class _Checker:
             return self._judge(known, file, kind)
         if known.on_cpu(kind.features, kind.python) is None:
             verdict = self._judge(known, file, kind)
-            if why := why_not_emulated(kind):
+            if why := why_not_emulated(kind, file.file):
                 note = f"{verdict.where}; " if verdict.where else ""
                 return verdict.model_copy(update={"where": f"{note}not run: {why}"})
             if verdict.verdict != "no-kernel":
@@ -346,13 +358,49 @@ def _newest_wheel(
     return wheels[0] if wheels else None
 
 
-def judge_wheel(path: Path, kinds: Sequence[str]) -> dict[str, Verdict]:
-    """Return the verdict about one wheel file for each kind, from its code alone."""
-    needs = read_needs(path)
-    package = path.name.partition("-")[0]
-    return {
-        kind.name: judge(
-            needs, package=package, arch=kind.arch, features=kind.features, sms=kind.sms
-        )
-        for kind in named_kinds(kinds)
-    }
+def judge_wheel(
+    path: Path,
+    kinds: Sequence[str],
+    *,
+    requires: Sequence[str] = (),
+    emulate: bool = False,
+    state_dir: Path | str = ".fleetbuild",
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Verdict]:
+    """Return the verdict about one wheel file for each kind, from its code alone.
+
+    With `emulate` the wheel also runs on the CPU of each kind, with the wheels of an index for
+    `requires`, the requirements of its metadata.
+    """
+    meant = named_kinds(kinds)
+    file = _local_file(path) if emulate else None
+    if file is None:
+        needs = read_needs(path)
+        package = path.name.partition("-")[0]
+        return {
+            kind.name: judge(
+                needs, package=package, arch=kind.arch, features=kind.features, sms=kind.sms
+            )
+            for kind in meant
+        }
+    require_emulation()
+    state = StateDir(Path(state_dir).absolute()).checked().create()
+    store, results = Store(state.store, index_settings()), Results(state.root / "checks")
+    with ExitStack() as environments:
+        checker = _Checker(store, results, True, environments, progress)
+        return {kind.name: checker.judge_alone(file, kind, requires) for kind in meant}
+
+
+def _local_file(path: Path) -> LockedFile | None:
+    """Return a wheel of this machine as a file of a lock; None if its name is not a wheel's."""
+    try:
+        name, version, *_ = parse_wheel_filename(path.name)
+    except InvalidWheelFilename:
+        return None
+    return LockedFile(
+        name=name,
+        version=str(version),
+        file=path.name,
+        sha256=sha256_of(path),
+        url=path.absolute().as_uri(),
+    )

@@ -116,6 +116,13 @@ def test_the_audit_is_a_gate(run, index, kind, code, words):
     assert words in result.stdout
 
 
+def test_running_a_wheel_needs_a_kind(run, index):
+    (wheel,) = index.iterdir()
+    result = run("audit", wheel, "--emulate")
+    assert result.exit_code == 2
+    assert "--for" in result.stderr
+
+
 def test_the_audit_of_a_kind_is_in_its_document(run, index):
     (wheel,) = index.iterdir()
     document = json.loads(run("audit", wheel, "--for", "avx", "--json").stdout)

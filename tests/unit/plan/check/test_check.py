@@ -16,7 +16,7 @@ from fleetbuild.cli.show.check import check_table
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.hardware.cpu_models import CPU_MODELS, qemu_cpu
 from fleetbuild.models import Facts, Libc, Python
-from fleetbuild.plan.check import check, run
+from fleetbuild.plan.check import check, judge_wheel, run
 from fleetbuild.plan.check.emulate import qemu_cpu_of
 from fleetbuild.plan.check.kinds import named_kinds
 from tests.factories.elf import make_elf, make_fatbin
@@ -228,6 +228,37 @@ def test_a_file_without_results_is_refused(text):
     os.mkfifo("pipe")
     with pytest.raises(UsageError, match="pipe is not a file"):
         Results(Path("checks")).import_from(Path("pipe"))
+
+
+def test_one_wheel_runs_with_what_it_requires(index, monkeypatch):
+    make_wheel(index, "pure", files={"pure.py": b""})
+    requires = ["pure>=1", "unused ; extra == 'more'"]
+    wheel = native(Path("dist"), requires="pure>=1")
+
+    def died(_kind, package, path, environment):
+        there = {file.name for file in environment.iterdir()}
+        assert (package, path.name) == ("demo", wheel.name)
+        assert {"demo", "pure.py"} <= there
+        return Verdict(verdict="dies-at-import", where="in import demo", evidence="emulated")
+
+    monkeypatch.setattr(run, "require_emulation", lambda: None)
+    monkeypatch.setattr(run, "run_emulated", died)
+    verdict = judge_wheel(wheel, ["IvyBridge"], requires=requires, emulate=True)["IvyBridge"]
+    assert (verdict.verdict, verdict.evidence) == ("dies-at-import", "emulated")
+    assert judge_wheel(wheel, ["IvyBridge"])["IvyBridge"].evidence == "static"
+
+
+def test_a_wheel_that_cannot_run_here_is_read_and_never_run(index, monkeypatch):
+    monkeypatch.setattr(run, "require_emulation", lambda: None)
+    monkeypatch.setattr(run, "run_emulated", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(run, "installed", lambda *_: pytest.fail("it was installed"))
+    lacking = judge_wheel(native(index), ["IvyBridge"], requires=["nowhere"], emulate=True)
+    assert lacking["IvyBridge"].verdict == "undecided"
+    assert "nowhere" in lacking["IvyBridge"].where
+    other = native(index, "2.0").rename(index / "demo-2.0-cp27-cp27m-manylinux_2_17_x86_64.whl")
+    verdict = judge_wheel(other, ["IvyBridge"], emulate=True)["IvyBridge"]
+    assert (verdict.verdict, verdict.evidence) == ("dies-in-use", "static")
+    assert "cannot install demo-2.0-cp27" in verdict.where
 
 
 @pytest.mark.usefixtures("index")
