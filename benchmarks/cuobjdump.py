@@ -10,23 +10,24 @@ from __future__ import annotations
 import argparse
 import mmap
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import TypeAdapter
 
 from benchmarks.baselines import ROOT, say, table
 from fleetbuild.audit.elf import MAGIC, read_elf
-from fleetbuild.audit.fatbin import gpu_code
+from fleetbuild.audit.fatbin import containers
 from fleetbuild.audit.wheel import audit_elf
 from fleetbuild.files import write_atomically
 from fleetbuild.hardware.gpus import sm_order
@@ -36,6 +37,9 @@ HERE = Path(__file__)
 PAGE = ROOT / "docs" / "gpu-code.md"
 PART = re.compile(r"Fatbin (elf|ptx) code:")
 ARCH = re.compile(r"arch = sm_(\d+)(\d)([af]?)\s*$")
+CUBIN = re.compile(r"sm_(\d+)(\d)([af]?)\.cubin$")
+FATBIN, CUDA = struct.pack("<I", 0xBA55ED50), struct.pack("<H", 190)
+BEGINNING = re.compile(re.escape(FATBIN) + b"|" + re.escape(MAGIC))
 KERNEL = re.compile(r"^(?:STT_)?FUNC\s+\w+\s+(?:\w+\s+ENTRY|STO_ENTRY)\s+(?!U\s)(\S+)")
 KERNEL_OF_PTX = re.compile(r"\.entry\s+([\w$.]+)")
 
@@ -44,7 +48,7 @@ class Listing(NamedTuple):
     """GPU code by SM, spelled as in TORCH_CUDA_ARCH_LIST: how many entries, which kernels."""
 
     entries: Counter[str]
-    kernels: Mapping[str, set[str]]
+    kernels: defaultdict[str, set[str]]
 
 
 class Compared(Frozen):
@@ -56,11 +60,36 @@ class Compared(Frozen):
     codes: tuple[str, ...]
     entries: int = 0
     kernels: int = 0  # of all codes
+    elsewhere: int = 0  # pieces of code outside the sections in which cuobjdump looks
     differences: tuple[str, ...] = ()
     tool: str | None = None  # the first one that lists this file
 
 
 COMPARED = TypeAdapter(list[Compared])
+
+
+def code_of(match: re.Match[str]) -> str:
+    """Return the SM of an arch such as sm_90a, as 9.0a."""
+    return f"{match[1]}.{match[2]}{match[3]}"
+
+
+def elsewhere(data: bytes, sections: list[tuple[int, int]]) -> Iterator[tuple[str, bytes]]:
+    """Yield GPU code outside the sections in which cuobjdump looks, as files to show it."""
+    at = 1  # the file itself is an ELF file
+    for start, end in [*sorted(sections), (len(data), len(data))]:
+        while (match := BEGINNING.search(data, at, start)) is not None:
+            at = match.start() + 4
+            if match[0] == FATBIN:
+                _, version, header, size = struct.unpack_from("<IHHQ", data, match.start())
+                if version == 1 and header == 16 and match.start() + header + size <= start:
+                    at = match.start() + header + size
+                    yield ".fatbin", data[match.start() : at]
+            elif data[at + 14 : at + 16] == CUDA:
+                heads, sections_at = struct.unpack_from("<QQ", data, match.start() + 32)
+                sizes = struct.unpack_from("<HHHH", data, match.start() + 54)
+                size = max(heads + sizes[0] * sizes[1], sections_at + sizes[2] * sizes[3])
+                yield ".cubin", data[match.start() : match.start() + size]
+        at = max(at, end)
 
 
 class Refused(Exception):
@@ -78,20 +107,27 @@ class Tool:
         self._path.chmod(0o755)
 
     def listing(self, path: Path) -> Listing:
-        """Return what cuobjdump lists for a file."""
+        """Return what cuobjdump lists for a file, or for machine code alone (.cubin)."""
         entries: Counter[str] = Counter()
-        kernels: dict[str, set[str]] = defaultdict(set)
+        kernels: defaultdict[str, set[str]] = defaultdict(set)
+        alone = path.suffix == ".cubin"
+        if alone:
+            names = map(CUBIN.search, self._lines("-lelf", path))
+            name = next(filter(None, names), None)
+            if name is None:
+                raise Refused(path.name)
+            entries[code_of(name)] += 1
         for option, part, pattern in (
             ("-symbols", "elf", KERNEL), ("-ptx", "ptx", KERNEL_OF_PTX),
         ):  # fmt: skip
-            current = code = ""
+            current, code = ("elf", next(iter(entries))) if alone else ("", "")
             for line in self._lines(option, path):
                 if match := PART.match(line):
                     current = match[1]
                 elif current != part:
                     continue
                 elif match := ARCH.match(line):
-                    code = f"{match[1]}.{match[2]}{match[3]}" + ("+PTX" if part == "ptx" else "")
+                    code = code_of(match) + ("+PTX" if part == "ptx" else "")
                     entries[code] += 1
                 elif match := pattern.search(line):
                     kernels[code].add(match[1])
@@ -99,7 +135,7 @@ class Tool:
 
     def _lines(self, option: str, path: Path) -> Iterator[str]:
         # -all: code that is linked at run time as well.
-        command = [self._path, "-all", option, path]
+        command = [str(self._path), "-all", option, str(path)]
         with (
             tempfile.TemporaryFile("w+") as errors,
             subprocess.Popen(
@@ -114,20 +150,19 @@ class Tool:
             raise Refused(said.replace(f"'{path}'", "").strip())
 
 
-def read(path: Path) -> tuple[Listing, tuple[str, ...]]:
-    """Return what fleetbuild reads in a file, and what it says it could not read."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        entries = Counter(
-            code.spelled
-            for start, end in read_elf(data).gpu_sections
-            for code in gpu_code(data, start, end)
-        )
+def read(path: Path) -> tuple[Listing, tuple[str, ...], list[tuple[str, bytes]]]:
+    """Return what fleetbuild reads in a file and could not read, and code in unusual places."""
+    with path.open("rb") as file:
+        data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        sections = read_elf(data).gpu_sections
+        entries = Counter(code.spelled for each in containers(data, sections) for code in each)
         audit = audit_elf(path.name, data)
-    kernels: dict[str, set[str]] = defaultdict(set)
+        hidden = list(elsewhere(data, sections))
+    kernels: defaultdict[str, set[str]] = defaultdict(set)
     for group in audit.kernels:
         for code in group.codes:
             kernels[code].update(group.names)
-    return Listing(entries, kernels), audit.unread
+    return Listing(entries, kernels), audit.unread, hidden
 
 
 def order(code: str) -> tuple[tuple[int, int, str], str]:
@@ -137,7 +172,7 @@ def order(code: str) -> tuple[tuple[int, int, str], str]:
 
 def compare(tools: Sequence[Tool], wheel: str, name: str, path: Path) -> Compared:
     """Compare one file."""
-    ours, unread = read(path)
+    ours, unread, hidden = read(path)
     megabytes = round(path.stat().st_size / 1e6)
     for tool in tools:
         with suppress(Refused):
@@ -147,6 +182,17 @@ def compare(tools: Sequence[Tool], wheel: str, name: str, path: Path) -> Compare
         codes = tuple(sorted(ours.entries, key=order))
         return Compared(wheel=wheel, file=name, megabytes=megabytes, codes=codes)
     differences = [*unread]
+    for suffix, content in hidden:
+        part = path.with_name(f"part{suffix}")
+        part.write_bytes(content)
+        try:
+            found = tool.listing(part)
+        except Refused:
+            differences.append(f"cuobjdump does not list the {len(content)} bytes of a {suffix}")
+            continue
+        theirs.entries.update(found.entries)
+        for code, names in found.kernels.items():
+            theirs.kernels[code].update(names)
     for code in sorted({*ours.entries, *theirs.entries}, key=order):
         if ours.entries[code] != theirs.entries[code]:
             differences.append(
@@ -163,6 +209,7 @@ def compare(tools: Sequence[Tool], wheel: str, name: str, path: Path) -> Compare
         file=name,
         megabytes=megabytes,
         tool=tool.name,
+        elsewhere=len(hidden),
         codes=tuple(sorted(theirs.entries, key=order)),
         entries=theirs.entries.total(),
         kernels=sum(map(len, theirs.kernels.values())),
@@ -206,12 +253,13 @@ def write(kept: list[list[Compared]], tools: list[str]) -> None:
             ", ".join(sorted({code for each in wheel for code in each.codes}, key=order)),
             str(sum(each.entries for each in wheel)),
             str(sum(each.kernels for each in wheel)),
+            str(sum(each.elsewhere for each in wheel)),
             str(sum(len(each.differences) for each in wheel)),
         ]
         for wheel in kept
         if wheel
     ]
-    header = ["wheel", "files", "SMs", "entries", "kernels", "differences"]
+    header = ["wheel", "files", "SMs", "entries", "kernels", "elsewhere", "differences"]
     found = [f"- {each.wheel}, {each.file}: {text}" for each in files for text in each.differences]
     text = HERE.with_suffix(".md").read_text("utf-8")
     text = (

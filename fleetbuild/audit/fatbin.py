@@ -28,6 +28,7 @@ _SUFFIXES = {0x100000: "a", 0x200000: "f"}  # one SM only; one family of SMs
 _LZ4, _ZSTD = 0x2000, 0x8000
 _LARGEST = 256 * 2**20  # bytes of one entry
 _CUDA = 190
+_ARCH_OPTION = re.compile(rb"-arch[ =]sm_\d+([af])\b")
 _ENTRY_OF_PTX = re.compile(rb"\.entry\s+([\w$.]{1,4096})")
 
 
@@ -105,7 +106,7 @@ def gpu_needs(data: bytes, sections: Iterable[tuple[int, int]]) -> GpuNeeds:
     sms: set[str] = set()
     ptx: set[str] = set()
     unread: dict[str, int] = defaultdict(int)
-    for container in _containers(data, sorted(sections)):
+    for container in containers(data, sections):
         unknown, names = set(), set()
         for entry in container:
             (ptx if entry.ptx else sms).add(entry.sm)
@@ -124,6 +125,16 @@ def gpu_needs(data: bytes, sections: Iterable[tuple[int, int]]) -> GpuNeeds:
         kernels=_grouped(codes),
         unread=tuple(f"{what} ({times} times)" for what, times in sorted(unread.items())),
     )
+
+
+def containers(data: bytes, sections: Iterable[tuple[int, int]]) -> Iterator[list[GpuCode]]:
+    """Yield the entries of each fat binary, and machine code that is in none, one by one."""
+    at = 0
+    for start, end in [*sorted(sections), (len(data), len(data))]:
+        yield from _hidden(data, at, start)
+        if start >= at:
+            yield from _section(data, start, end)
+        at = max(at, end)
 
 
 def gpu_code(data: bytes, start: int = 0, end: int | None = None) -> Iterator[GpuCode]:
@@ -145,40 +156,57 @@ def kernels_of(cubin: bytes) -> frozenset[str]:
 
 
 def sm_of(cubin: bytes) -> str | None:
-    """Return the SM of machine code for a GPU; None if it is not that."""
-    if len(cubin) < 64 or struct.unpack_from("<H", cubin, 18) != (_CUDA,):
+    """Return the SM of machine code for a GPU, such as 10.0a; None if it is not that."""
+    if not _is_cubin(cubin[:64]):
         return None
     (flags,) = struct.unpack_from("<I", cubin, 48)
     arch = flags >> 8 & 0xFF if cubin[8] >= 8 else flags & 0xFF  # by the version of its ABI
-    return f"{arch // 10}.{arch % 10}"
+    return f"{arch // 10}.{arch % 10}{_variant(cubin)}"
 
 
-def _containers(data: bytes, sections: list[tuple[int, int]]) -> Iterator[list[GpuCode]]:
-    """Yield the entries of each fat binary, and machine code that is in none, one by one."""
-    at = 0
-    for start, end in [*sections, (len(data), len(data))]:
-        yield from _hidden(data, at, start)
-        if start >= at:
-            yield from _section(data, start, end)
-        at = max(at, end)
+def _is_cubin(header: bytes) -> bool:
+    return len(header) == 64 and struct.unpack_from("<H", header, 18) == (_CUDA,)
+
+
+def _variant(cubin: bytes) -> str:
+    """Return a or f as ptxas noted its -arch: the header does not tell sm_100a from sm_100."""
+    try:
+        notes = [
+            cubin[section.offset : section.offset + section.size]
+            for section in read_elf(cubin).named(".note.nv.tkinfo")
+        ]
+    except (BrokenElf, struct.error, OverflowError):
+        return ""
+    found = (_ARCH_OPTION.search(note) for note in notes)
+    return next((match[1].decode("ascii") for match in found if match), "")
 
 
 def _hidden(data: bytes, at: int, end: int) -> Iterator[list[GpuCode]]:
     """Yield GPU code between other data."""
-    begin = at
+    after = at
     while (at := data.find(_MAGIC_BYTES, at, end)) >= 0:
         try:
             _, version, header, size = _CONTAINER.unpack_from(data, at)
-            if version != 1 or header != _CONTAINER.size or at + header + size > end:
+            stop = at + header + size
+            if version != 1 or header != _CONTAINER.size or stop > end:
                 raise BrokenFatbin
-            yield list(_entries(data, at + header, at + header + size))
-            at += header + size
+            entries = list(_entries(data, at + header, stop))
         except (BrokenFatbin, struct.error):
             at += 4
-    at = max(begin, 1)  # the file itself is an ELF file
+            continue
+        yield from _loose(data, after, at)
+        yield entries
+        at = after = stop
+    yield from _loose(data, after, end)
+
+
+def _loose(data: bytes, at: int, end: int) -> Iterator[list[GpuCode]]:
+    """Yield machine code for a GPU that is in no fat binary."""
+    at = max(at, 1)  # the file itself is an ELF file
     while (at := data.find(MAGIC, at, end)) >= 0:
-        if sm := sm_of(data[at : at + 64]):
-            yield [GpuCode(sm=sm, ptx=False, code=data[at : min(end, at + _LARGEST)])]
+        if _is_cubin(data[at : at + 64]):
+            code = data[at : min(end, at + _LARGEST)]
+            yield [GpuCode(sm=str(sm_of(code)), ptx=False, code=code)]
         at += 4
 
 

@@ -169,7 +169,7 @@ def audit_elf(path: str, data: bytes) -> ElfAudit:
 def _audit_elf(path: str, data: bytes) -> ElfAudit:
     elf = read_elf(data)
     gpu = gpu_needs(data, elf.gpu_sections)
-    sm = sm_of(data[:64])
+    sm = sm_of(data)
     own = (Kernels(codes=(sm,), names=tuple(sorted(kernels_of(data)))),) if sm else ()
     audit = ElfAudit(
         path=path,

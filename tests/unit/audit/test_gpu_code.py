@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from fleetbuild.audit.fatbin import containers
 from fleetbuild.audit.wheel import audit_elf
 from tests.factories.elf import make_elf, make_fatbin
 
@@ -53,10 +54,39 @@ def test_what_cannot_be_unpacked_is_said_and_is_not_missing(tmp_path, monkeypatc
     assert audit.kernels == ()
 
 
+@pytest.mark.skipif(not NVCC, reason="no nvcc here")
+@pytest.mark.parametrize(
+    ("arch", "sm", "missing"), [("sm_100", "10.0", ()), ("sm_100a", "10.0a", ("k",)),
+                                ("sm_100f", "10.0f", ())],
+)  # fmt: skip
+def test_the_variant_of_machine_code_without_a_container_is_known(tmp_path, arch, sm, missing):
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void k(float *a) { a[0] = 1; }')
+    cubin = tmp_path / "k.cubin"
+    subprocess.run([NVCC, "-cubin", f"-arch={arch}", tmp_path / "k.cu", "-o", cubin], check=True)
+    for audit in (
+        audit_elf("k.cubin", cubin.read_bytes()),
+        audit_elf("a.so", make_elf(bytes(16) + cubin.read_bytes())),
+    ):
+        assert audit.sms == (sm,)
+        assert audit.kernels_missing("10.3") == missing
+
+
 def test_gpu_code_in_any_section_is_found():
     hidden = make_elf(bytes(16) + make_fatbin((2, 86, 0x11), (1, 90, 0x11)))
     audit = audit_elf("a.so", hidden)
     assert (audit.sms, audit.ptx) == (("8.6",), ("9.0",))
+
+
+def test_machine_code_in_a_hidden_fat_binary_counts_once_and_as_its_entry_says():
+    cubin = bytearray(make_elf(b"", machine=190))
+    cubin[8] = 8
+    struct.pack_into("<I", cubin, 48, 100 << 8)
+    entry = struct.pack("<HHIQ", 2, 0, 64, len(cubin)) + bytes(12) + struct.pack("<I", 100)
+    entry += struct.pack("<QQQQ", 0, 0x100000, 0, 0)
+    fatbin = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 64 + len(cubin)) + entry + cubin
+    hidden = make_elf(bytes(16) + fatbin)
+    assert audit_elf("a.so", hidden).sms == ("10.0a",)
+    assert [len(each) for each in containers(hidden, ())] == [1]
 
 
 @pytest.mark.parametrize(("version", "flags"), [(7, 86), (8, 86 << 8)])

@@ -116,6 +116,16 @@ def test_the_audit_is_a_gate(run, index, kind, code, words):
     assert words in result.stdout
 
 
+def test_the_worst_of_several_wheels_counts(run, index, tmp_path):
+    (dead,) = index.iterdir()
+    fine = make_wheel(tmp_path / "dist", "fine", files={"fine.py": b""})
+    result = run("audit", fine, dead, fine, "--for", "avx")
+    assert result.exit_code == 7
+    assert result.stdout.count("fine-1.0-") == 2
+    assert run("audit", fine, "--for", "avx").exit_code == 0
+    assert run("audit", fine, dead, "--json").exit_code == 2
+
+
 def test_running_a_wheel_needs_a_kind(run, index):
     (wheel,) = index.iterdir()
     result = run("audit", wheel, "--emulate")
