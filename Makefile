@@ -150,6 +150,8 @@ bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writ
 	@$(PY) -m benchmarks.probe
 	@echo "== benchmark: installing a small wheel on 1 and 6 SSH nodes"
 	@$(PY) -m benchmarks.install
+	@echo "== benchmark: checking 30 wheels"
+	@$(PY) -m benchmarks.check
 
 docs: setup ## the generated reference, schemas and changelog, and the site in site/
 	@echo "== docs/reference/, fleetbuild/models/schemas/, CHANGELOG.md"

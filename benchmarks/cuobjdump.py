@@ -39,6 +39,7 @@ PART = re.compile(r"Fatbin (elf|ptx) code:")
 ARCH = re.compile(r"arch = sm_(\d+)(\d)([af]?)\s*$")
 CUBIN = re.compile(r"sm_(\d+)(\d)([af]?)\.cubin$")
 FATBIN, CUDA = struct.pack("<I", 0xBA55ED50), struct.pack("<H", 190)
+LARGEST_CUBIN = 4 << 20  # of those that are in no fat binary
 BEGINNING = re.compile(re.escape(FATBIN) + b"|" + re.escape(MAGIC))
 KERNEL = re.compile(r"^(?:STT_)?FUNC\s+\w+\s+(?:\w+\s+ENTRY|STO_ENTRY)\s+(?!U\s)(\S+)")
 KERNEL_OF_PTX = re.compile(r"\.entry\s+([\w$.]+)")
@@ -85,10 +86,8 @@ def elsewhere(data: bytes, sections: list[tuple[int, int]]) -> Iterator[tuple[st
                     at = match.start() + header + size
                     yield ".fatbin", data[match.start() : at]
             elif data[at + 14 : at + 16] == CUDA:
-                heads, sections_at = struct.unpack_from("<QQ", data, match.start() + 32)
-                sizes = struct.unpack_from("<HHHH", data, match.start() + 54)
-                size = max(heads + sizes[0] * sizes[1], sections_at + sizes[2] * sizes[3])
-                yield ".cubin", data[match.start() : match.start() + size]
+                # Where it ends is not told; what follows does not disturb cuobjdump.
+                yield ".cubin", data[match.start() : match.start() + LARGEST_CUBIN]
         at = max(at, end)
 
 
@@ -187,8 +186,9 @@ def compare(tools: Sequence[Tool], wheel: str, name: str, path: Path) -> Compare
         part.write_bytes(content)
         try:
             found = tool.listing(part)
-        except Refused:
-            differences.append(f"cuobjdump does not list the {len(content)} bytes of a {suffix}")
+        except Refused:  # it has no kernel
+            continue
+        if suffix == ".cubin" and not any(found.kernels.values()):
             continue
         theirs.entries.update(found.entries)
         for code, names in found.kernels.items():

@@ -201,12 +201,16 @@ def _hidden(data: bytes, at: int, end: int) -> Iterator[list[GpuCode]]:
 
 
 def _loose(data: bytes, at: int, end: int) -> Iterator[list[GpuCode]]:
-    """Yield machine code for a GPU that is in no fat binary."""
+    """Yield machine code for a GPU that is in no fat binary and has kernels.
+
+    CUPTI carries pieces without kernels for each GPU; they say nothing about the file's own code.
+    """
     at = max(at, 1)  # the file itself is an ELF file
     while (at := data.find(MAGIC, at, end)) >= 0:
         if _is_cubin(data[at : at + 64]):
             code = data[at : min(end, at + _LARGEST)]
-            yield [GpuCode(sm=str(sm_of(code)), ptx=False, code=code)]
+            if kernels_of(code):
+                yield [GpuCode(sm=str(sm_of(code)), ptx=False, code=code)]
         at += 4
 
 

@@ -90,12 +90,12 @@ def test_machine_code_in_a_hidden_fat_binary_counts_once_and_as_its_entry_says()
 
 
 @pytest.mark.parametrize(("version", "flags"), [(7, 86), (8, 86 << 8)])
-def test_machine_code_without_a_container_is_found(version, flags):
+def test_the_sm_of_a_file_of_machine_code_is_known(version, flags):
     cubin = bytearray(make_elf(b"", machine=190))
     cubin[8] = version
     struct.pack_into("<I", cubin, 48, flags)
     assert audit_elf("a.cubin", bytes(cubin)).sms == ("8.6",)
-    assert audit_elf("a.so", make_elf(bytes(16) + bytes(cubin))).sms == ("8.6",)
+    assert audit_elf("a.so", make_elf(bytes(16) + bytes(cubin))).sms == ()  # it has no kernel
 
 
 @pytest.mark.parametrize("flags", [0x8000, 0x2000])
