@@ -109,7 +109,8 @@ class Survey:
 
     def needs(self, entry: Entry) -> WheelNeeds:
         """Return what a file needs."""
-        return self.results.of(entry.sha256, entry.file).needs or WheelNeeds(file=entry.file)
+        file = LockedFile(url="", **entry.model_dump(exclude={"arch"}))  # it is in the store
+        return self._read(file).needs or WheelNeeds(file=entry.file)
 
     def run(self, entry: Entry, kind: Kind) -> Run | None:
         """Return how a file ran on the CPU of a kind."""

@@ -116,9 +116,8 @@ class Tool:
             if name is None:
                 raise Refused(path.name)
             entries[code_of(name)] += 1
-        for option, part, pattern in (
-            ("-symbols", "elf", KERNEL), ("-ptx", "ptx", KERNEL_OF_PTX),
-        ):  # fmt: skip
+        shown = [("-symbols", "elf", KERNEL), ("-ptx", "ptx", KERNEL_OF_PTX)]
+        for option, part, pattern in shown[:1] if alone else shown:
             current, code = ("elf", next(iter(entries))) if alone else ("", "")
             for line in self._lines(option, path):
                 if match := PART.match(line):
@@ -169,27 +168,31 @@ def order(code: str) -> tuple[tuple[int, int, str], str]:
     return sm_order(code.removesuffix("+PTX")), code
 
 
+def first_listing(tools: Sequence[Tool], path: Path) -> tuple[Tool, Listing] | None:
+    """Return the listing of the first tool that lists a file."""
+    for tool in tools:
+        with suppress(Refused):
+            return tool, tool.listing(path)
+    return None
+
+
 def compare(tools: Sequence[Tool], wheel: str, name: str, path: Path) -> Compared:
     """Compare one file."""
     ours, unread, hidden = read(path)
     megabytes = round(path.stat().st_size / 1e6)
-    for tool in tools:
-        with suppress(Refused):
-            theirs = tool.listing(path)
-            break
-    else:
+    listed = first_listing(tools, path)
+    if listed is None:
         codes = tuple(sorted(ours.entries, key=order))
         return Compared(wheel=wheel, file=name, megabytes=megabytes, codes=codes)
+    tool, theirs = listed
     differences = [*unread]
     for suffix, content in hidden:
         part = path.with_name(f"part{suffix}")
         part.write_bytes(content)
-        try:
-            found = tool.listing(part)
-        except Refused:  # it has no kernel
-            continue
+        listed = first_listing(tools, part)
+        found = listed[1] if listed else Listing(Counter(), defaultdict(set))
         if suffix == ".cubin" and not any(found.kernels.values()):
-            continue
+            continue  # it has no kernel
         theirs.entries.update(found.entries)
         for code, names in found.kernels.items():
             theirs.kernels[code].update(names)

@@ -63,6 +63,8 @@ _MACHINES = {
 # Where the kernel tells the features of the CPU; libdeflate and others read it themselves.
 _ASKED_FILES = (b"/proc/self/auxv\0", b"/proc/cpuinfo\0")
 
+_LIBRARY = re.compile(r"(lib\w+?)(?:-[0-9a-f-]+)?\.so\b", re.ASCII)
+
 
 class Functions:
     """The functions of a file whose architecture is known."""
@@ -132,6 +134,11 @@ class Functions:
         shift = code.address - code.offset
         if code.marked and end > start:
             yield Piece(start - shift, end - shift, shift, "default", known=sole, local=True)
+
+    @property
+    def exported(self) -> int:
+        """Return how many functions other files can call."""
+        return len(self._global)
 
     # When it runs
 
@@ -326,7 +333,10 @@ def _is_guarded(name: str) -> bool:
     lower = name.lower()
     if any(word in lower for word in _guards().words) and _guards().levels.search(name):
         return True
-    return name.startswith(_guards().beginnings) or any(p in name for p in _guards().parts)
+    if any(part in name for part in _guards().parts):
+        return True
+    prefix = _guards().prefixes.match(name)
+    return name.startswith(_guards().beginnings, prefix.end() if prefix else 0)
 
 
 class _Guards(NamedTuple):
@@ -334,6 +344,7 @@ class _Guards(NamedTuple):
     levels: re.Pattern[str]
     beginnings: tuple[str, ...]
     parts: tuple[str, ...]
+    prefixes: re.Pattern[str]
 
 
 @cache
@@ -349,11 +360,18 @@ def _guards() -> _Guards:
         levels=re.compile(levels),
         beginnings=tuple(text for row in rows for text in row.get("beginnings", ())),
         parts=tuple(text for row in rows for text in row.get("parts", ())),
+        prefixes=re.compile(table["prefixes"]),
     )
 
 
 def _any_case(pattern: str) -> str:
     return f"{pattern}|{pattern.upper()}|{pattern.capitalize()}"
+
+
+def is_dispatcher(path: str) -> bool:
+    """Return whether a file is a library that chooses functions by the CPU through tables."""
+    match = _LIBRARY.match(path.rpartition("/")[2])
+    return match is not None and match[1] in _table()["dispatchers"]
 
 
 @cache

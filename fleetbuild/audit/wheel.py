@@ -24,7 +24,7 @@ from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
-from fleetbuild.audit.functions import Functions
+from fleetbuild.audit.functions import Functions, is_dispatcher
 from fleetbuild.audit.metadata import Metadata, read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelAudit, When
 from fleetbuild.audit.pieces import Found, Piece
@@ -33,6 +33,7 @@ from fleetbuild.files import sha256_of
 
 _Reader = Callable[[bytes, Iterable[Piece]], Iterator[Found]]
 _ORDER: dict[When, int] = {"load": 0, "default": 1, "guarded": 2}
+_MANY = 20  # exported functions; one compiled for a level would be among them
 _ENOUGH = 20  # problems that are listed one by one
 _READERS: dict[str, _Reader] = {
     "x86_64": x86.used_features,
@@ -192,20 +193,23 @@ def _audit_elf(path: str, data: bytes) -> ElfAudit:
     found = list(_READERS[elf.arch](data, functions.pieces()))
     uses = [
         use.model_copy(update={"symbol": functions.name_at(use.address)})
-        for use in _chosen(found, asks_cpu=functions.asks_cpu)
+        for use in _chosen(found, functions, path)
     ]
     uses.sort(key=lambda use: (use.feature, _ORDER[use.when]))
     return audit.model_copy(update={"features": tuple(uses), "checks_cpu": functions.asks_cpu})
 
 
-def _chosen(found: list[Found], *, asks_cpu: bool) -> Iterator[FeatureUse]:
+def _chosen(found: list[Found], functions: Functions, path: str) -> Iterator[FeatureUse]:
     """Yield the uses, each feature once for each `when`.
 
     A file that chooses by the CPU has functions without a name for a level, too: the parts of the
     ones with a name. They are local. A file that is compiled for a level as a whole uses it in
     functions that others call as well.
     """
-    guarded = {use.feature for use, _ in found if use.when == "guarded"} if asks_cpu else set()
+    guarded = set()
+    if functions.asks_cpu:
+        by_table = is_dispatcher(path) and functions.exported >= _MANY
+        guarded = {use.feature for use, _ in found if use.when == "guarded" or by_table}
     plain = {use.feature for use, local in found if use.when == "default" and not local}
     seen = set()
     for use, _ in found:

@@ -128,6 +128,53 @@ def test_processors_whose_names_are_words_count_only_as_openblas_writes_them(nam
 
 
 @needs_gcc
+@pytest.mark.parametrize(
+    ("name", "guarded"),
+    [
+        ("aws_lc_0_39_0_aes128gcmsiv_work", True),
+        ("ring_core_0_17_14__sha256_block_data_order_hw", True),
+        ("aws_lc_0_39_0_other", False),
+        ("my_aes128gcmsiv_work", False),
+    ],
+)
+def test_a_library_is_known_behind_the_prefix_of_its_build(tmp_path, name, guarded):
+    source = f"""
+    int out[64];
+    void __attribute__((target("avx2"))) {name}(void) {{ {WORK} }}
+    int asks(void) {{ __builtin_cpu_init(); return __builtin_cpu_supports("avx2"); }}
+    """
+    found = audit(tmp_path, source)
+    assert ("avx2" in found.guarded, "avx2" in found.default) == (guarded, not guarded)
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("file", "exported", "exports", "guarded"),
+    [
+        ("lib/libgfortran-040039e1.so.5.0.0", False, 30, True),
+        ("lib/libgfortran.so.5", False, 30, True),
+        ("lib/libgfortran.so.5", True, 30, False),  # compiled for the level as a whole
+        ("lib/libgfortran.so.5", False, 3, False),  # too few to tell
+        ("lib/libother.so.5", False, 30, False),
+    ],
+)
+def test_a_known_library_chooses_through_a_table(tmp_path, file, exported, exports, guarded):
+    target = '__attribute__((noinline, target("avx2")))'
+    source = f"""
+    int out[64];
+    static {target} void fast(void) {{ {WORK} }}
+    static void slow(void) {{ out[0] = 1; }}
+    static void (*table[])(void) = {{ slow, fast }};
+    void choose(void) {{ __builtin_cpu_init(); table[!!__builtin_cpu_supports("avx2")](); }}
+    {f"{target} void more(void) {{ {WORK} }}" if exported else ""}
+    """ + "".join(f"int f{number}(void) {{ return {number}; }}\n" for number in range(exports))
+    compile_c(tmp_path, source, "-march=x86-64")
+    subprocess.run(["strip", tmp_path / "code.so"], check=True)
+    found = audit_elf(file, (tmp_path / "code.so").read_bytes())
+    assert ("avx2" in found.guarded, "avx2" in found.default) == (guarded, not guarded)
+
+
+@needs_gcc
 def test_a_constructor_named_for_a_library_that_checks_is_read_all_the_same(tmp_path):
     source = f"""
     int out[64];
