@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from fleetbuild.audit.evidence import Results, implied_features, verdict_from
+from fleetbuild.audit.verdict import VERDICT_WORDS
 from fleetbuild.errors import UsageError
 from fleetbuild.hardware.cuda import newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_of_device
@@ -60,8 +62,45 @@ def explain_name(
         if group or windows
         else explain_node(plan, facts.get(name), name)
     )
+    lines += _evidence_lines(plan, group, facts.get(name), name, Results(state.root / "checks"))
     ages = () if captures else (state.probed(each) for each in known)
     return Explanation(name=name, lines=tuple(lines), planned=plan.created, probed=_oldest(ages))
+
+
+def _evidence_lines(
+    plan: Plan, group: PlannedGroup | None, facts: Facts | None, name: str, results: Results
+) -> list[str]:
+    """Return what is known about the files of the lock on this node's or group's CPU and GPUs."""
+    node = plan.nodes.get(name)
+    group = group or (plan.group_named(node.group) if node and node.group else None)
+    if group is None:
+        return []
+    published = (wheel.published for wheel in group.wheels if wheel.published)
+    target = group.target
+    features = implied_features(target.arch, facts.features if facts else target.features)
+    lines, unread = [], []
+    for file in (*(group.dependencies or ()), *published):
+        known = results.of(file.sha256, file.file)
+        if known.needs is None and known.on_cpu(features, target.python) is None:
+            # Those for any platform seldom have machine code; to name them all says little.
+            unread += [] if file.file.endswith("-any.whl") else [f"{file.name}=={file.version}"]
+            continue
+        if known.needs and not known.needs.files and not known.needs.problems:
+            continue
+        found = verdict_from(
+            known,
+            package=file.name,
+            arch=target.arch,
+            features=features,
+            sms=facts.sms if facts else target.sms,
+            python=target.python,
+        )
+        where = f": {found.where}" if found.where else ""
+        word = VERDICT_WORDS[found.verdict]
+        lines.append(f"    {file.name} {file.version}: {word} ({found.evidence}){where}")
+    if unread:
+        lines.append(f"    not known: fleetbuild check {' '.join(unread)} --for {group.name}")
+    return ["  evidence about published wheels with machine code:", *lines] if lines else []
 
 
 def _oldest(ages: Iterator[datetime | None] | tuple[()]) -> str | None:

@@ -14,8 +14,10 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import Config
 from fleetbuild.plan.decide import draft_plan, group_fleet
 from fleetbuild.plan.document import dump_plan, read_plan
+from fleetbuild.plan.explain import explain_name
 from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
 from fleetbuild.plan.resolve import known_deaths
+from fleetbuild.state import StateDir
 from tests.factories.data import seed_fleet
 from tests.factories.elf import make_elf
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
@@ -516,3 +518,17 @@ def test_a_published_wheel_that_ran_on_such_a_cpu_is_taken(site):
     (planned,) = made.groups[0].wheels
     assert planned.published.file == wheel.name
     assert "ran on a CPU like avx" in planned.reason
+
+
+def test_the_evidence_is_explained_and_what_is_unknown_is_said(site):
+    (dep,) = (site / "files").glob("dep-*.whl")
+    made = plan({"old": facts("avx"), "new": facts("avx2")}, "pkg==1.0")
+    state = StateDir(Path(".fleetbuild").absolute())
+    unknown = "    not known: fleetbuild check dep==1.0 --for cpu-avx2-cp311"
+    assert unknown in explain_name(made, "new", state, None).lines
+    assert unknown in explain_name(made, "cpu-avx2-cp311", state, None).lines
+    keep_run(dep, "IvyBridge", "dies-in-use", "illegal instruction in work")
+    death = "    dep 1.0: dies in use (emulated): illegal instruction in work"
+    assert death in explain_name(made, "cpu-avx-cp311", state, None).lines
+    assert death not in explain_name(made, "new", state, None).lines
+    assert unknown in explain_name(made, "new", state, None).lines
