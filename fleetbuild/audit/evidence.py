@@ -53,6 +53,7 @@ class FileResults(Frozen):
     reader: int = READER
     needs: WheelNeeds | None = None
     imported: bool = False  # another check has read the needs (--import)
+    sound: bool = False  # whether the audit of the whole wheel found no defect here
     runs: tuple[Run, ...] = ()
 
     def with_run(self, run: Run) -> FileResults:
@@ -181,7 +182,7 @@ class Results:
                 kept = FileResults.model_validate_json(path.read_bytes())
                 results = kept if kept.sha256 == sha256 else results
         if results.reader != READER:
-            results = results.model_copy(update={"needs": None, "reader": READER})
+            results = results.model_copy(update={"needs": None, "sound": False, "reader": READER})
         shipped = shipped_runs().get(sha256)
         return _with_runs(results, shipped.runs) if shipped else results
 

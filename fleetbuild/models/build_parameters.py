@@ -226,7 +226,7 @@ class BuildSpec(Frozen):
 class BuildRole(BuildSpec):
     """The variables of the role build_wheel: a build's, and further ones for users of the role."""
 
-    poll: Annotated[int, Parameter("Seconds between two looks at the build.")] = 20
+    poll: Annotated[int, Parameter("Seconds between two looks at the build.")] = 10
 
 
 def _name(path: str) -> str:

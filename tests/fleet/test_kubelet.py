@@ -131,7 +131,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, root: Path, store: Store) ->
 
 
 def delivery(way: Any, kind: Any, index: str) -> Delivery:
-    more = {
+    more: dict[str, Any] = {
         "hostpath": {"image": IMAGE},
         "image": {"image_prefix": REPOSITORY},
         "volume": {"image_prefix": REPOSITORY, "image": IMAGE},

@@ -216,7 +216,7 @@ class _Checker:
                 native=native,
                 chooses=bool(verdict.guarded),
                 imported=verdict.imported,
-                run_decides=verdict.checks and verdict.evidence == "static",
+                run_decides=verdict.checks and verdict.evidence == "static" and not self._emulate,
             )
 
     def _instead(self, file: LockedFile, kind: Kind) -> tuple[str, ...]:

@@ -97,14 +97,18 @@ def _code(file: LockedFile, target: Target, store: Store, results: Results) -> C
 
     If it is known how the file ran on such a CPU, that decides about its code for the CPU.
     """
-    audit = audit_wheel(store.fetch(file))
-    unread = [
-        f"{elf.path} has {what}, which is not read" for elf in audit.elfs for what in elf.unread
-    ]
-    if defects := (*audit.problems, *unread):
-        return Code(problem=defects[0])  # unknown is not fine
     known = results.of(file.sha256, file.file)
-    known = known.model_copy(update={"needs": WheelNeeds(file=file.file, files=audit.elfs)})
+    if known.needs is None or not known.sound:
+        audit = audit_wheel(store.fetch(file))
+        unread = [
+            f"{elf.path} has {what}, which is not read" for elf in audit.elfs for what in elf.unread
+        ]
+        if defects := (*audit.problems, *unread):
+            return Code(problem=defects[0])  # unknown is not fine
+        needs = WheelNeeds(file=file.file, files=audit.elfs)
+        known = known.model_copy(update={"needs": needs, "imported": False, "sound": True})
+        results.keep(known)
+    elfs = known.needs.files if known.needs else ()
     verdict = verdict_from(
         known,
         package=file.name,
@@ -112,12 +116,12 @@ def _code(file: LockedFile, target: Target, store: Store, results: Results) -> C
         features=implied_features(target.arch, target.features),
         python=target.python,
     )
-    uses = (use for elf in audit.elfs for use in elf.features if use.when != "guarded")
+    uses = (use for elf in elfs for use in elf.features if use.when != "guarded")
     ran = verdict.evidence == "emulated" and verdict.verdict == "runs"
     return Code(
         features=() if ran else tuple(sorted({use.feature for use in uses})),
-        sms=tuple(sorted({sm for elf in audit.elfs for sm in elf.sms})),
-        ptx=tuple(sorted({sm for elf in audit.elfs for sm in elf.ptx})),
+        sms=tuple(sorted({sm for elf in elfs for sm in elf.sms})),
+        ptx=tuple(sorted({sm for elf in elfs for sm in elf.ptx})),
         ran=ran,
         problem=f"it {VERDICT_WORDS[verdict.verdict]} there: {verdict.where}"
         if verdict.evidence == "emulated" and verdict.dies

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.evidence import FileResults, Results, Run
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
@@ -232,6 +233,23 @@ def test_a_package_that_cannot_be_built_is_blocked_with_its_reason(site):
     make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_x86_64")
     taken = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
     assert taken.groups[0].wheels[0].action == "published"
+
+
+def test_auto_reads_a_published_wheel_once_for_all_groups_and_plans(site, monkeypatch):
+    read = []
+
+    def audit(path, **options):
+        read.append(path.name)
+        return audit_wheel(path, **options)
+
+    monkeypatch.setattr("fleetbuild.plan.resolve.published.audit_wheel", audit)
+    make_wheel(site / "files", "mine", tag="cp311-cp311-manylinux_2_17_x86_64")
+    config = Config.model_validate({"build": {"policy": "auto"}})
+    fleet = {"a": facts("avx"), "b": facts("avx2")}
+    for _ in range(2):
+        made = plan_fleet(inventory(fleet), fleet, config, ["mine==1.0"])
+        assert [group.wheels[0].action for group in made.groups] == ["published"] * 2
+    assert read == ["mine-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"]
 
 
 def test_a_rust_package_gets_the_features_of_its_rung(site):
