@@ -353,7 +353,9 @@ def _guards() -> _Guards:
     either = "|".join(sorted(map(_any_case, table["levels"]), key=len, reverse=True))
     # AVX2, opt_AVX2, 4avx2E, KernelAvx2Impl; not in the middle of a word.
     levels = rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?:{either})(?![a-z])|\.arch[_=-]"
-    levels += rf"|_(?:{'|'.join(table['processors']).upper()})(?:[.]|$)"
+    processors = "|".join(table["processors"])
+    levels += rf"|_(?:{processors.upper()})(?:[.]|$)"
+    levels += rf"|^bli_\w*_(?:{processors}|zen[2-9])(?:_|$)"
     rows = [row for row in table["libraries"] if row]
     return _Guards(
         words=(*(word.lower() for word in table["words"]), ".arch"),
