@@ -370,13 +370,11 @@ def _names(wheel: StoredWheel) -> set[str]:
 
 
 def _has_statement(stored: StoredWheel) -> bool:
-    """Return whether the statement beside a wheel is whole and about it; older wheels have none."""
+    """Return whether the statement beside a wheel is whole and about it."""
     try:
         text = stored.path.with_name(stored.path.name + STATEMENT_SUFFIX).read_text("utf-8")
         subjects = json.loads(text)["subject"]
         return bool(subjects[0]["digest"]["sha256"] == stored.sha256)
-    except FileNotFoundError:
-        return True
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False
 
