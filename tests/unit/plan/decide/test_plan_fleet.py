@@ -520,6 +520,16 @@ def test_a_dependency_that_is_known_to_die_blocks_the_nodes_where_it_dies(site, 
     assert "dep==0.9" in plan(fleet, "pkg==1.0").nodes["old"].fix
 
 
+@pytest.mark.parametrize(
+    ("verdict", "words"), [("no-kernel", "has no kernel"), ("refuses", "refuses by itself")]
+)
+def test_the_reason_of_a_known_death_is_a_sentence(site, verdict, words):
+    (dep,) = (site / "files").glob("dep-*.whl")
+    keep_run(dep, "IvyBridge", verdict, "dep/_c.so has code for SM 8.6")
+    reason = plan({"old": facts("avx")}, "pkg==1.0").nodes["old"].reason
+    assert reason == f"dep 1.0, a dependency, {words} there: dep/_c.so has code for SM 8.6."
+
+
 def test_a_published_wheel_that_ran_on_such_a_cpu_is_taken(site):
     code = b"\x0f\xa2" + bytes.fromhex("c5f5fec2c3")  # cpuid, then AVX2
     wheel = make_wheel(
