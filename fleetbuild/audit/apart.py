@@ -22,7 +22,7 @@ from typing import Any
 
 from fleetbuild.audit.archive import BROKEN
 
-USUAL = 4 * 2**20  # bytes that a wheel unpacks to; at most 2 s of work
+USUAL = 4 * 2**20  # bytes that a wheel unpacks to; at most 4 s of work (160,000 symbols)
 # Of processor time: for each wheel or file, for each MiB that it is packed into, and at most for a
 # file and for a wheel. Code of real libraries takes a third of it at most (torch's 109 MiB: 18 s);
 # code that is made to be slow is given no more, however much it unpacks to.

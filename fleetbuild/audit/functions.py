@@ -335,6 +335,8 @@ def _is_guarded(name: str) -> bool:
         return True
     if any(part in name for part in _guards().parts):
         return True
+    if name.startswith("bli_") and _guards().blis.search(name):
+        return True
     prefix = _guards().prefixes.match(name)
     return name.startswith(_guards().beginnings, prefix.end() if prefix else 0)
 
@@ -342,6 +344,7 @@ def _is_guarded(name: str) -> bool:
 class _Guards(NamedTuple):
     words: tuple[str, ...]
     levels: re.Pattern[str]
+    blis: re.Pattern[str]
     beginnings: tuple[str, ...]
     parts: tuple[str, ...]
     prefixes: re.Pattern[str]
@@ -355,11 +358,11 @@ def _guards() -> _Guards:
     levels = rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?:{either})(?![a-z])|\.arch[_=-]"
     processors = "|".join(table["processors"])
     levels += rf"|_(?:{processors.upper()})(?:[.]|$)"
-    levels += rf"|^bli_\w*_(?:{processors}|zen[2-9])(?:_|$)"
     rows = [row for row in table["libraries"] if row]
     return _Guards(
         words=(*(word.lower() for word in table["words"]), ".arch"),
         levels=re.compile(levels),
+        blis=re.compile(rf"_(?:{processors}|zen[2-9])(?=_|$)"),
         beginnings=tuple(text for row in rows for text in row.get("beginnings", ())),
         parts=tuple(text for row in rows for text in row.get("parts", ())),
         prefixes=re.compile(table["prefixes"]),
