@@ -45,6 +45,25 @@ if TYPE_CHECKING:
 
 _LEASE = 1800  # seconds; a dead run blocks other controllers for as long
 _SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
+_IMPORT_SECONDS = 60  # for all dependencies together; those that are left are not imported
+_DEPENDENCY_CHECK = """\
+# import the dependencies
+import signal, subprocess, sys, time
+ends = time.monotonic() + {seconds}
+for name, wheel in {modules!r}.items():
+    if name in sys.modules:
+        continue
+    try:
+        code = subprocess.call(
+            [sys.executable, "-I", "-c", "import " + name],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=max(ends - time.monotonic(), 0.1),
+        )
+    except subprocess.TimeoutExpired:
+        break
+    if code == -signal.SIGILL:
+        raise SystemExit("This CPU cannot import %s of %s: illegal instruction." % (name, wheel))
+"""
 
 
 def wave(
@@ -153,7 +172,10 @@ def install_spec(
         keep=run.plan.keep,
         in_use=dict(in_use),
         imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
-        checks=tuple(check for wheel in group.wheels for check in wheel.checks),
+        checks=(
+            *(check for wheel in group.wheels for check in wheel.checks),
+            *_dependency_check(run, progress, group),
+        ),
         features=tuple(group.target.features),
         files=False,  # the install has just written and recorded them
         **_signed(run, progress, group, wheels),
@@ -212,6 +234,20 @@ def _imports(run: Run, progress: Progress, wheel: PlannedWheel) -> tuple[str, ..
     return wheel.import_names or run.tools.import_names_of(
         progress.stored_wheels[key_of(wheel)].path
     )
+
+
+def _dependency_check(run: Run, progress: Progress, group: PlannedGroup) -> tuple[str, ...]:
+    """Return a check that imports the dependencies with machine code, each in its own process.
+
+    Only a death by an illegal instruction fails it: a module may refuse for reasons of its own.
+    """
+    modules = {
+        name: f"{file.name} {file.version}"
+        for file in group.dependencies or ()
+        if file.file.endswith(".whl") and not file.file.endswith("-any.whl")
+        for name in run.tools.import_names_of(progress.files[file.identity])
+    }
+    return (_DEPENDENCY_CHECK.format(modules=modules, seconds=_IMPORT_SECONDS),) if modules else ()
 
 
 def _fetched(progress: Progress, file: LockedFile) -> InstalledWheel:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from posixpath import normpath
 
@@ -159,7 +159,7 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         wheels=store,
         audit=partial(audit_findings, revoked=store.revocations),
         revoked=lambda plan: store.revocations.in_plan(plan),  # noqa: PLW0108 (read when asked)
-        import_names_of=import_names,
+        import_names_of=cache(import_names),
         render_manifests=partial(_manifests, store, config.kubernetes.pods),
         hook=access.run_hook,
         hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),

@@ -1,6 +1,8 @@
 """A whole apply, on nodes that do as the test says."""
 
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -157,6 +159,44 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
     assert install["manifest"]["verified"] is False
     assert install["manifest"]["dependencies"] == ["numpy==1.0"]
     assert (install["imports"], install["checks"]) == (["hnswlib"], ["import hnswlib"])
+
+
+def native_dependency_check(fleet: FakeFleet, tmp_path: Path) -> str:
+    """The check of a release with a dependency that has machine code."""
+    code = locked("native").model_copy(update={"file": "native-1.0-cp311-cp311-linux_x86_64.whl"})
+    silent = group("avx", ["avx-1"]).model_copy(update={"dependencies": (locked("numpy"), code)})
+    apply(fleet, tmp_path, plan(silent))
+    (install,) = (each["fleetbuild_installs"]["avx-1"] for each in fleet.extravars[1:])
+    own, check = install["checks"]
+    assert own == "import hnswlib"
+    return str(check)
+
+
+def run_check(check: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", check], check=False, capture_output=True, text=True
+    )
+
+
+def test_dependencies_with_machine_code_are_imported_before_a_release_serves(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    check = native_dependency_check(fleet, tmp_path)
+    assert check.startswith("# import the dependencies\n")
+    assert "{'native': 'native 1.0'}" in check  # numpy's wheel is for any platform
+    assert run_check(check).returncode == 0  # it cannot be imported here, which is no death
+
+
+def test_a_dependency_that_dies_by_an_illegal_instruction_fails_its_node(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    dying = "os; os.kill(os.getpid(), 4)"
+    check = native_dependency_check(fleet, tmp_path).replace("'native':", f"{dying!r}:")
+    ended = run_check(check)
+    assert ended.returncode == 1
+    assert ended.stderr.strip().endswith("of native 1.0: illegal instruction.")
+    slow = native_dependency_check(fleet, tmp_path).replace("'native':", "'time; time.sleep(9)':")
+    assert run_check(slow.replace("+ 60", "+ 0")).returncode == 0
 
 
 def test_modules_to_import_come_from_the_wheel_if_the_recipe_names_none(
