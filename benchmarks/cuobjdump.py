@@ -273,7 +273,7 @@ def write(kept: list[list[Compared]], tools: list[str]) -> None:
         .replace("@ENTRIES@", str(sum(each.entries for each in files)))
         .replace("@KERNELS@", str(sum(each.kernels for each in files)))
         .replace("@TABLE@", table(header, rows))
-        .replace("@DIFFERENCES@", "\n".join(found) or "There is no difference.")
+        .replace("@DIFFERENCES@", "\n".join(found) or "Both agree on every entry and kernel.")
     )
     write_atomically(PAGE, text, mode=0o644)
 
