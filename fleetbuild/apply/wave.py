@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _LEASE = 1800  # seconds; a dead run blocks other controllers for as long
 _SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
-_IMPORT_SECONDS = 60  # for all dependencies together; those that are left are not imported
+_IMPORT_SECONDS = 60  # for all dependencies together; the rest is not imported
 _DEPENDENCY_CHECK = """\
 # import the dependencies
 import signal, subprocess, sys, time

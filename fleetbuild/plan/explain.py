@@ -70,7 +70,7 @@ def explain_name(
 def _evidence_lines(
     plan: Plan, group: PlannedGroup | None, facts: Facts | None, name: str, results: Results
 ) -> list[str]:
-    """Return what is known about the files of the lock on this node's or group's CPU and GPUs."""
+    """Return the evidence about the locked files on this node's or group's CPU and GPUs."""
     node = plan.nodes.get(name)
     group = group or (plan.group_named(node.group) if node and node.group else None)
     if group is None:

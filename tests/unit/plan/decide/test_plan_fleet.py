@@ -548,7 +548,7 @@ def test_a_published_wheel_that_ran_on_such_a_cpu_is_taken(site):
     assert "ran on a CPU like avx" in planned.reason
 
 
-def test_the_evidence_is_explained_and_what_is_unknown_is_said(site):
+def test_the_evidence_is_explained_and_unknown_wheels_are_named(site):
     (dep,) = (site / "files").glob("dep-*.whl")
     made = plan({"old": facts("avx"), "new": facts("avx2")}, "pkg==1.0")
     state = StateDir(Path(".fleetbuild").absolute())
