@@ -5,6 +5,7 @@ In: a program, its arguments, environment and passwords. Out: its output, or its
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import fcntl
 import os
@@ -83,6 +84,29 @@ def _watched(private: Path) -> Iterator[None]:
             with contextlib.suppress(BrokenPipeError):
                 assert watcher.stdin is not None  # noqa: S101 (a pipe, as asked for above)
                 watcher.stdin.write(b".")
+
+
+def config_files() -> list[Path]:
+    """Return the files in which Ansible may look for its configuration."""
+    named = os.environ.get("ANSIBLE_CONFIG")
+    places = [Path("ansible.cfg"), Path("~/.ansible.cfg"), Path("/etc/ansible/ansible.cfg")]
+    if named:  # a file, or a folder that has one
+        places = [Path(named), Path(named, "ansible.cfg"), *places]
+    paths = [path.expanduser() for path in places]
+    return [path for path in paths if path.is_file()]
+
+
+def ignored_files() -> str:
+    """Return which files of an inventory directory are none of Ansible's: fleetbuild.yml, and the
+    user's own patterns, which a variable would replace."""
+    own = os.environ.get("ANSIBLE_INVENTORY_IGNORE_REGEX", "")
+    if not own:
+        file = configparser.RawConfigParser(inline_comment_prefixes=(";",), strict=False)
+        with contextlib.suppress(configparser.Error, OSError, UnicodeDecodeError):
+            file.read(config_files()[:1])  # Ansible takes the first one alone
+        places = (("inventory", "ignore_patterns"), ("defaults", "inventory_ignore_patterns"))
+        own = next((file[part][key] for part, key in places if file.has_option(part, key)), "")
+    return ",".join(filter(None, [own, r"^fleetbuild\.ya?ml$"]))
 
 
 def capture(
@@ -179,7 +203,11 @@ def _place(private: Path, env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _variables(private: Path, env: Mapping[str, str]) -> dict[str, str]:
-    own = {"FLEETBUILD_RUN": str(private), "ANSIBLE_LOCAL_TEMP": str(private / "tmp")}
+    own = {
+        "FLEETBUILD_RUN": str(private),
+        "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
+        "ANSIBLE_INVENTORY_IGNORE_REGEX": ignored_files(),
+    }
     return {**_QUIET, "PATH": _path(), **own, **env}
 
 

@@ -9,8 +9,14 @@ import re
 import shlex
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_LABEL = re.compile(r"^(?:\[?(?:ERROR|WARNING)\]?:?|ERROR!)\s*")
+_LABEL = re.compile(r"^(?:ERROR!|\[?(?:ERROR|WARNING)\]?:?)\s*")
+_PROGRESS = re.compile(r"(?:fatal|ok|changed|skipping|failed): \[|(?:TASK|PLAY) ")
 _LONGEST = 500
+# Lines of the user's file that Ansible shows: neighbours of the one that is wrong may be passwords.
+_SOURCE = re.compile(
+    r"^[ \t]*Origin: .*(?:\n[ \t]*$|\n[ \t]*\d+ .*|\n[ \t]*\^.*|\n[ \t]*\.\.\..*)*", re.MULTILINE
+)
+_OLDER_SOURCE = re.compile(r"The offending line appears to be:.*?\^ here", re.DOTALL)
 _REMOVE = re.compile(
     r"(?:-f \\?[\"'](?P<file>/[A-Za-z0-9._/@+-]{1,255})\\?[\"'] )?"
     r"-R \\?[\"'](?P<name>[A-Za-z0-9._:\[\]-]{1,255})\\?[\"']"
@@ -22,13 +28,22 @@ def plain(text: str) -> str:
     return "".join(c for c in _ANSI.sub("", text) if c.isprintable() or c in "\n\t")
 
 
+def without_source(text: str) -> str:
+    """Return Ansible's output without the lines of the user's files that it shows."""
+    return _OLDER_SOURCE.sub("", _SOURCE.sub("", plain(text)))
+
+
 def messages(text: str) -> list[str]:
-    """Return Ansible's messages, unwrapped and without their labels (ERROR, WARNING)."""
+    """Return Ansible's messages, unwrapped, without their labels (ERROR, WARNING) and sources."""
     problems: list[str] = []
-    for line in plain(text).splitlines():
+    ended = True
+    for line in without_source(text).splitlines():
         if _LABEL.match(line):
             problems.append(_LABEL.sub("", line).strip())
-        elif problems and line.strip():
+            ended = False
+        elif _PROGRESS.match(line):
+            ended = True
+        elif line.strip() and not ended:
             problems[-1] += " " + line.strip()
     return problems
 
@@ -50,5 +65,5 @@ def unreachable_reason(text: str) -> str:
 
 def sentence(text: str) -> str:
     """Return the first message in Ansible's output, bounded in length."""
-    texts = messages(text) or [" ".join(plain(text).split())]
+    texts = messages(text) or [" ".join(without_source(text).split())]
     return texts[0][:_LONGEST].rstrip(" .:") or "no reason given"

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from fleetbuild.ansible._runner import private_dir, stream
+from fleetbuild.ansible._runner import config_files, private_dir, stream
 from fleetbuild.ansible.alive import interruptible, keepalive
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
-from fleetbuild.ansible.settings import Settings, config_files, effective_settings
+from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.files import ansible_dir
 from fleetbuild.this_machine import local_hosts

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetbuild.ansible._runner import Finished, capture, private_dir
-from fleetbuild.ansible.messages import plain, sentence
+from fleetbuild.ansible.messages import messages, plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.errors import InventoryError
 
@@ -131,7 +131,8 @@ def _values(host: str, names: Sequence[str], kind: str, text: str) -> list[Any]:
 
 def _no_reply(host: str, names: Sequence[str], ended: Finished) -> InventoryError:
     """Return the error for a host on which Ansible never ran."""
-    return _unrendered(host, names, sentence(ended.err + ended.out))
+    found = messages(ended.err) or messages(ended.out) or [ended.err + ended.out]
+    return _unrendered(host, names, found[0])
 
 
 def _unrendered(host: str, names: Sequence[str], output: str) -> InventoryError:

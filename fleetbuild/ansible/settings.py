@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.ansible._runner import capture, private_dir
+from fleetbuild.ansible._runner import capture, config_files, private_dir
 from fleetbuild.ansible.messages import sentence
 from fleetbuild.errors import InventoryError
 
@@ -37,16 +37,6 @@ def effective_settings() -> Settings:
         return {}
     stamps = tuple((str(path), path.stat().st_mtime_ns) for path in files)
     return _dumped(str(Path.cwd()), stamps, tuple(sorted(env.items())))
-
-
-def config_files() -> list[Path]:
-    """Return the files in which Ansible may look for its configuration."""
-    named = os.environ.get("ANSIBLE_CONFIG")
-    places = [Path("ansible.cfg"), Path("~/.ansible.cfg"), Path("/etc/ansible/ansible.cfg")]
-    if named:  # a file, or a folder that has one
-        places = [Path(named), Path(named, "ansible.cfg"), *places]
-    paths = [path.expanduser() for path in places]
-    return [path for path in paths if path.is_file()]
 
 
 @functools.cache
