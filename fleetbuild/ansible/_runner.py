@@ -97,8 +97,10 @@ def config_files() -> list[Path]:
 
 
 def ignored_files() -> str:
-    """Return which files of an inventory directory are none of Ansible's: fleetbuild.yml, and the
-    user's own patterns, which a variable would replace."""
+    """Return patterns of files in an inventory directory that Ansible leaves out.
+
+    These are fleetbuild.yml, and the user's own patterns, which a variable would replace.
+    """
     own = os.environ.get("ANSIBLE_INVENTORY_IGNORE_REGEX", "")
     if not own:
         file = configparser.RawConfigParser(inline_comment_prefixes=(";",), strict=False)

@@ -12,7 +12,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LABEL = re.compile(r"^(?:ERROR!|\[?(?:ERROR|WARNING)\]?:?)\s*")
 _PROGRESS = re.compile(r"(?:fatal|ok|changed|skipping|failed): \[|(?:TASK|PLAY) ")
 _LONGEST = 500
-# Lines of the user's file that Ansible shows: neighbours of the one that is wrong may be passwords.
+# Lines of the user's file that Ansible shows: neighbours of the wrong one may be passwords.
 _SOURCE = re.compile(
     r"^[ \t]*Origin: .*(?:\n[ \t]*$|\n[ \t]*\d+ .*|\n[ \t]*\^.*|\n[ \t]*\.\.\..*)*", re.MULTILINE
 )
