@@ -16,10 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fleetbuild.ansible._runner import find_program
+from fleetbuild.ansible._runner import config_files, find_program
 from fleetbuild.ansible.listing import Listing, is_host_list
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
-from fleetbuild.ansible.settings import config_files
 from fleetbuild.files import remove_old, write_atomically
 
 _FORMAT = 1

@@ -26,7 +26,7 @@ STANDS_ALONE = {
     "build.sh": {"--push"},
     "kubelet": {"--node-labels"},
     "nix-build": {"--arg"},
-    "pip": {"--extra-index-url", "--hash", "--index"},
+    "pip": {"--extra-index-url", "--hash", "--index", "--require-hashes"},
     "podman": {"--cap-drop", "--entrypoint", "--network", "--read-only", "--rm"},
     "pytest": {"--long", "--record"},
     "uv": {"--no-config"},
