@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fleetbuild import UsageError
 from fleetbuild.cli import options
 from fleetbuild.cli.session import at_terminal
-from fleetbuild.errors import UsageError
 
 InstallPath = Annotated[
     str | None,
