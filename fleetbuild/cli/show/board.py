@@ -23,6 +23,15 @@ _NEXT: dict[Stage, Stage] = {"distribute": "install", "install": "verify", "veri
 _ORDER = ("distribute", "install", "verify", "activate")
 _ENDED = ("ok", "failed", "skipped", "unreachable")
 _OWN_CALL = "# $ "  # as the role build_wheel notes its own steps in the log
+# The steps of a build before its own output, by a part of their commands.
+_OWN_STEPS = {
+    " -m venv ": "making its environment",
+    ".extractall(": "making its environment",
+    " --target ": "unpacking the CUDA toolkit",
+    " install --no-index ": "installing what it requires to build",
+    " wheel -v ": "starting the package's own build",
+    " auditwheel repair ": "copying system libraries into the wheel",
+}
 _NUMBER = re.compile(r"^\s*\[\s*\d+/\d+\]\s*")
 _COMPILER = re.compile(
     r"^\S*(?:cc|\+\+|clang|nvcc|gfortran)(?:-[\d.]+)? (?:.* )?-c (?:-c )?([^-\s]\S*)"
@@ -122,7 +131,8 @@ def brief(line: str) -> str:
     """Return a build's line without [n/m], which has a place of its own; a call as its source."""
     line = _NUMBER.sub("", line)
     if line.startswith(_OWN_CALL):
-        return line.replace(_OWN_CALL, "running ", 1)
+        words = (words for part, words in _OWN_STEPS.items() if part in line)
+        return next(words, line.replace(_OWN_CALL, "running ", 1))
     call = _COMPILER.match(line)
     return f"compiling {call[1]}" if call else line
 

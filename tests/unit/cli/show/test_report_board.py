@@ -125,7 +125,17 @@ def test_a_row_counts_the_seconds_of_the_nodes_it_waits_for() -> None:
         ("[ 3/70] /opt/cuda/bin/nvcc --threads 2 -c -c /src/x.cu -o x.o", "compiling /src/x.cu"),
         ("x86_64-linux-gnu-gcc -O2 -I/a-c -c ./b.cpp -o b.o", "compiling ./b.cpp"),
         ("clang++-15 -c b.cc", "compiling b.cc"),
-        ("# $ /usr/bin/python3 -m venv v", "running /usr/bin/python3 -m venv v"),
+        ("# $ /usr/bin/python3 -I -m venv --without-pip v", "making its environment"),
+        ("# $ v/bin/python -I -c import zipfile; z.extractall(v) p.whl", "making its environment"),
+        (
+            "# $ v/bin/python -I -m pip --no-input install --no-index in/a.whl",
+            "installing what it requires to build",
+        ),
+        (
+            "# $ v/bin/python -I -m pip --no-input wheel -v ./src",
+            "starting the package's own build",
+        ),
+        ("# $ gcc -shared libcuda.c", "running gcc -shared libcuda.c"),
         ("running build_ext -c x", "running build_ext -c x"),
         ("g++ -shared a.o -o a.so", "g++ -shared a.o -o a.so"),
     ],
