@@ -10,7 +10,7 @@ from .source_tree import sha256
 from .wheel_inputs import MACHINE
 
 STEPS = re.compile(rb"^[ \t]*\[\s*(\d+)/(\d+)\]", re.M)
-COMPILED = re.compile(rb"^[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
+COMPILED = re.compile(rb"^(?!# )[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
 CONTEXT = re.compile(r"\s*(?:\d+ )?(?:\|.*)?$")  # the code that a compiler quotes; an empty line
 COMPILER_ERROR = re.compile(
     r"[:)] (?:fatal )?error(?: [A-Z]*\d+)?:|\bundefined reference to\b|^CMake Error\b"
