@@ -105,7 +105,8 @@ def test_an_unreadable_status_counts_as_missing(build: Any) -> None:
 def test_progress_reads_steps_and_compiler_calls(build: Any) -> None:
     quoted = "   12 | int main()\n      |     ^~~~\n\n"  # by a compiler, from its source
     Path(build.log).write_text(
-        f"# $ python -I -c x\ngcc -O2 -c a.c\n  [3/12] Building CXX object b.o\nlast words\n{quoted}"
+        "# $ python -I -c x\ngcc -O2 -c a.c\n"
+        f"  [3/12] Building CXX object b.o\nlast words\n{quoted}"
     )
     progress = build.progress({"seconds": 7})
     assert progress == {
