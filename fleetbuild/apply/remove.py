@@ -30,6 +30,8 @@ from fleetbuild.text import count
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
+_EVENT_STATES = {"removed": "ok", "skipped": "ok", "unreachable": "unreachable"}
+
 
 def remove_releases(
     inventory: Inventory,
@@ -49,7 +51,11 @@ def remove_releases(
     began, started = monotonic(), now()
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
-        nodes = {name: _left_out(name, each) for name, each in facts.items() if each.state != "ok"}
+        nodes = {
+            name: _left_out(name, each)
+            for name, each in facts.items()
+            if each.state != "ok" or not each.pythons
+        }
         names = [name for name in facts if name not in nodes]
         if names and (sentence := labels.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
@@ -83,7 +89,8 @@ def _left_out(name: str, facts: Facts) -> NodeResult:
         return NodeResult(
             node=name, state="unreachable", reason=facts.reason, fix=facts.fix or AGAIN
         )
-    return NodeResult(node=name, state="skipped", reason=facts.reason)
+    reason = facts.reason or "It has no Python, so no release was made there."
+    return NodeResult(node=name, state="skipped", reason=reason)
 
 
 def _run(
@@ -117,15 +124,16 @@ def _run(
             results[name] = _removed(name, spec, reply)
         else:
             results[name] = result_without_reply(name, None, hosts.get(name), reply)
-        failed = results[name].state != "removed"
         on_event(
-            Event(
-                stage="activate",
-                state="failed" if failed else "ok",
-                node=name,
-                message=results[name].reason or "",
-                fix=results[name].fix or "",
-                log=results[name].log,
+            Event.model_validate(
+                {
+                    "stage": "activate",
+                    "state": _EVENT_STATES.get(results[name].state, "failed"),
+                    "node": name,
+                    "message": results[name].reason or "",
+                    "fix": results[name].fix or "",
+                    "log": results[name].log,
+                }
             )
         )
     return results

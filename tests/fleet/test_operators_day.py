@@ -1,0 +1,40 @@
+"""An operator's day, as a script that CI could run: tests/fleet/day/day.sh on real SSH nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.lab import Lab, runnable
+
+DAY = Path(__file__).parent / "day"
+
+
+@pytest.mark.skipif("avx2" not in runnable(), reason="this machine's CPU has no AVX2")
+def test_from_a_requirements_file_to_a_second_version_and_back(
+    make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
+) -> None:
+    lab = make_lab(yaml.safe_load((DAY / "fleet.yml").read_text()))
+    lab.stop("away")
+    tmp_path.chmod(0o755)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(
+        [DAY / "day.sh", lab.inventory, tmp_path],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": path, "COLUMNS": "120"},
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr
+    assert ran.stdout.endswith("== The day is over\n")
+    for node in ("new-1", "old-1"):
+        there = lab.exec(node, "find /opt/fleetbuild -mindepth 1 -not -type d", check=True).stdout
+        assert {Path(name).name for name in there.split()} <= {".lock", ".lease"}
