@@ -15,6 +15,7 @@ from functools import cached_property
 
 from fleetbuild.audit.elf import MAGIC, BrokenElf, read_elf
 from fleetbuild.audit.models import Kernels
+from fleetbuild.audit.pieces import find
 from fleetbuild.hardware.gpus import sm_order
 
 _CONTAINER = struct.Struct("<IHHQ")  # magic, version, header size, size of the entries
@@ -184,7 +185,7 @@ def _variant(cubin: bytes) -> str:
 def _hidden(data: bytes, at: int, end: int) -> Iterator[list[GpuCode]]:
     """Yield GPU code between other data."""
     after = at
-    while (at := data.find(_MAGIC_BYTES, at, end)) >= 0:
+    while (at := find(data, _MAGIC_BYTES, at, end)) >= 0:
         try:
             _, version, header, size = _CONTAINER.unpack_from(data, at)
             stop = at + header + size
@@ -206,7 +207,7 @@ def _loose(data: bytes, at: int, end: int) -> Iterator[list[GpuCode]]:
     CUPTI carries pieces without kernels for each GPU; they say nothing about the file's own code.
     """
     at = max(at, 1)  # the file itself is an ELF file
-    while (at := data.find(MAGIC, at, end)) >= 0:
+    while (at := find(data, MAGIC, at, end)) >= 0:
         if _is_cubin(data[at : at + 64]):
             code = data[at : min(end, at + _LARGEST)]
             if kernels_of(code):

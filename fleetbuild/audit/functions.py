@@ -21,7 +21,7 @@ import yaml
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.elf import Code, Elf, Symbol
 from fleetbuild.audit.models import When
-from fleetbuild.audit.pieces import Piece
+from fleetbuild.audit.pieces import Piece, find
 
 _RELA = struct.Struct("<QQq")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -90,7 +90,9 @@ class Functions:
     def asks_cpu(self) -> bool:
         """Return whether the file asks which features the CPU has."""
         data = self._elf.data
-        return self._asks_itself or any(data.find(path) >= 0 for path in _ASKED_FILES)
+        return self._asks_itself or any(
+            find(data, path, 0, len(data)) >= 0 for path in _ASKED_FILES
+        )
 
     @cached_property
     def _asks_itself(self) -> bool:

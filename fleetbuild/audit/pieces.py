@@ -70,6 +70,18 @@ def _parts(data: bytes, pieces: list[Piece], margin: int) -> Iterator[Chunk]:
         forget(data, at, stop)
 
 
+def find(data: bytes, text: bytes, start: int, end: int) -> int:
+    """Return where a short text begins next, or -1, as bytes.find; pages are given back."""
+    while start < end:
+        stop = min(end, start + _CHUNK)
+        found = data.find(text, start, min(end, stop + len(text) - 1))
+        if found >= 0:
+            return found
+        forget(data, start, stop)
+        start = stop
+    return -1
+
+
 def forget(data: bytes, start: int, end: int) -> None:
     """Let the system take back the memory of a part of a mapped file."""
     if isinstance(data, mmap.mmap):

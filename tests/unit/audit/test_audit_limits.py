@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit import apart, audit_wheel
+from fleetbuild.audit import apart, audit_wheel, pieces
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.wheel import audit_elf
 from tests.factories.elf import make_elf
@@ -124,6 +126,21 @@ def test_a_wheel_of_110_mb_of_dense_code_is_read_or_refused_within_a_minute_and_
     assert said[0].startswith("demo/bad.so")  # read, or refused by its name
     assert seconds < 61
     assert gibibytes < 1
+
+
+def test_a_search_through_a_large_file_gives_its_pages_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "_CHUNK", 1 << 20)
+    path = tmp_path / "large"
+    content = bytearray(os.urandom(1 << 20).replace(b"text", b"TEXT")) * 48
+    content[(1 << 20) - 2 : (1 << 20) + 2] = b"text"  # over the end of a part
+    path.write_bytes(content)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        before = int(Path("/proc/self/statm").read_text().split()[1])
+        assert pieces.find(data, b"text", 0, len(data)) == (1 << 20) - 2
+        assert pieces.find(data, b"text", 0, (1 << 20) + 1) == -1
+        assert pieces.find(data, b"text", 1 << 20, len(data)) == -1
+        grown = int(Path("/proc/self/statm").read_text().split()[1]) - before
+    assert grown * mmap.PAGESIZE < 16 << 20
 
 
 def test_overlapping_segments_and_many_symbols_are_bounded():
