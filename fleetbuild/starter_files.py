@@ -69,6 +69,14 @@ packages:                       # the packages of the release, pinned; one envir
 #   label_domain: fleetbuild.dev
 #   labels: files               # files | nfd (over SSH) | api (through the kubeconfig)
 #   node_name: "{{ kubernetes_node | default(inventory_hostname) }}"
+#   pods:                       # for every pod and Job that is emitted
+#     labels: {}
+#     image_pull_secrets: []
+#     tolerations: []
+#     priority_class: null
+#     cpu_limit: null
+#     ttl: null                 # seconds after which a finished Job is deleted
+#     queue: null               # a LocalQueue of Kueue
 """
 
 INVENTORY = """\
