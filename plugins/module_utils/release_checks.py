@@ -171,7 +171,8 @@ def judge(text, code, steps, about, known):
         return {"ok": True, "reason": "", "fix": [], "output": output, "at": at}
     reason, fix = why(output, code, finished, about, known)
     step = "start of python" if at is None else title(steps[at])
-    reason = f"`{step}`: {reason}"
+    longer = at is not None and len(steps[at].strip().splitlines()) > 1
+    reason = "{}`{}`: {}".format("the check that begins with " if longer else "", step, reason)
     return {"ok": False, "reason": reason, "fix": fix, "output": output, "at": at}
 
 

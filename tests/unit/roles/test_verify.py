@@ -71,7 +71,8 @@ def test_a_crash_names_the_check_that_crashed(checks: ModuleType, release: Path)
     assert not result["ok"]
     assert result["at"] == 1
     assert result["reason"] == (
-        "`import os`: Illegal instruction: the wheel uses instructions that this CPU lacks"
+        "the check that begins with `import os`: Illegal instruction: the wheel uses instructions"
+        " that this CPU lacks"
         " (n1 is in sm86-avx-cp311, which promises avx)."
     )
 
@@ -205,7 +206,7 @@ def test_the_sanity_check_explains_a_crash(verify: ModuleType, release: Path) ->
     assert done.returncode == 7
     assert "GPU       none that nvidia-smi or the CUDA driver shows" in done.stdout
     assert "ok        import json" in done.stdout
-    assert "FAILED    `import os`: Illegal instruction" in done.stdout
+    assert "FAILED    the check that begins with `import os`: Illegal instruction" in done.stdout
     assert "          Probe and plan again" in done.stdout
 
 
