@@ -18,6 +18,7 @@ _TASKS: dict[str, dict[str, object]] = {
     "module": {"ansible.builtin.ping": {}},
     "collection": {"fleetbuild.core.release": {"root": "/nonexistent"}},
     "file": {"ansible.builtin.file": {"path": "/tmp", "state": "directory"}},
+    "stat": {"ansible.builtin.stat": {"path": "/tmp"}},
     "shell": {"ansible.builtin.shell": "true"},
     "template": {"ansible.builtin.template": {"src": "/etc/hostname", "dest": "/nonexistent/x"}},
     "copy": {"ansible.legacy.copy": {"src": "/etc/hostname", "dest": "/nonexistent/x"}},
@@ -114,7 +115,7 @@ def test_the_roles_run_nothing_on_a_node_that_is_not_checked() -> None:
     checked = {"fleetbuild.core", "ansible.legacy.copy", "ansible.legacy.fetch"}
     here = {"set_fact", "assert", "fail"}
     here |= {"include_tasks", "include_role", "import_tasks", "import_role"}
-    builtin = here | {"file", "shell", "template"}
+    builtin = here | {"file", "shell", "stat", "template"}
     known = checked | {f"ansible.builtin.{name}" for name in builtin}
     files = [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml")]
     used = {word for file in files for task in _tasks(yaml.safe_load(file.read_text()))
