@@ -94,7 +94,7 @@ class Nodes:
             for name in ("a", "b")
         )
         result = Result(plan_digest=self.plan.digest, nodes=nodes)
-        self.state.save_result(result, started="2026-01-01T00:00:00+00:00")
+        self.state.save_result(result, started="2026-01-01T00:00:00+00:00", release="default")
 
     def roll_back(self) -> Result:
         def heard(event: Event) -> None:
