@@ -41,7 +41,7 @@ def read_once(
         return read()
     file = _folder() / f"{_digest(str(Path.cwd()), source, repr(limit))}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = _record(file)
         if record["key"] == key:
             return _listing(record["listing"])
     listing = read()
@@ -49,6 +49,15 @@ def read_once(
     if _holds_still(listing) and _key(source, limit) == key:
         _keep(file, {"key": key, "listing": asdict(listing)})
     return listing
+
+
+def _record(file: Path) -> Any:
+    """Return the content of a record, but of none that another user wrote or can write."""
+    with file.open("rb") as opened:
+        about = os.fstat(opened.fileno())
+        if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise PermissionError(f"{file} may be another user's")
+        return json.load(opened)
 
 
 def _folder() -> Path:

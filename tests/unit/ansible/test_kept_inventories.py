@@ -148,6 +148,24 @@ def test_a_damaged_record_is_read_again(readings: Count, place: Path, text: str)
     assert readings() == 1
 
 
+@pytest.mark.parametrize("mode", [0o666, 0o620])
+def test_a_record_that_others_can_write_is_read_again(
+    readings: Count, place: Path, mode: int
+) -> None:
+    assert readings() == 1
+    (kept,) = place.glob("cache/fleetbuild/inventories/*.json")
+    kept.chmod(mode)
+    assert readings() == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_a_record_of_another_user_is_read_again(readings: Count, place: Path) -> None:
+    assert readings() == 1
+    (kept,) = place.glob("cache/fleetbuild/inventories/*.json")
+    os.chown(kept, 65534, 65534)
+    assert readings() == 1
+
+
 def test_a_cache_that_cannot_be_written_costs_time_only(readings: Count, place: Path) -> None:
     (place / "cache").write_text("a file")
     assert readings() == 2
