@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -24,10 +25,14 @@ from fleetbuild.files import remove_old, write_atomically
 _FORMAT = 1
 _MOST_BYTES, _MOST_FILES, _DAYS = 16 << 20, 5000, 30
 _VARS = ("group_vars", "host_vars")
-_COMPUTED = re.compile(rb"^#!|\$ANSIBLE_VAULT|!vault|^[\s{\"']*plugin[\"']?\s*:", re.MULTILINE)
+_COMPUTED = re.compile(rb"^#!|\$ANSIBLE_VAULT|!vault|\bplugin[\"']?\s*:", re.MULTILINE)
 _TEMPLATE = re.compile(rb"\{[{%].*?[}%]\}", re.DOTALL)
 _REFERENCE = re.compile(rb"\{\{\s*[A-Za-z_]\w*\s*\}\}")  # another variable and nothing else
-_SECRET = re.compile(r"pass|secret|token|credential|api_?key", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass|pwd|_pw$|secret|token|credential|auth|(access|api|private|vault)_?key(?!_file)",
+    re.IGNORECASE,
+)
+_SECRET_TEXT = re.compile(r"PRIVATE KEY|://[^/\s:@]*:[^/\s@]+@")
 # Settings with which more than its files decides what an inventory says.
 _ELSEWHERE = re.compile(r"INVENTORY|VARIABLE_|VARS_|VAULT|CACHE_PLUGIN")
 
@@ -67,7 +72,7 @@ def _folder() -> Path:
 
 def _key(source: str, limit: str | None) -> str | None:
     """Return a hash of all that decides the listing, or None if more than files decides it."""
-    if limit is not None and limit.startswith("@"):
+    if limit is not None and "@" in limit:  # a file with hosts
         return None
     if any(place.exists() for place in _vars_plugins()):
         return None
@@ -79,9 +84,12 @@ def _key(source: str, limit: str | None) -> str | None:
         files = () if is_host_list(source) else _files(Path(source))
         budget = _MOST_BYTES
         for number, path in enumerate(files):
+            about = path.stat()
+            budget -= about.st_size
+            if number >= _MOST_FILES or budget < 0 or not stat.S_ISREG(about.st_mode):
+                return None
             content = path.read_bytes()
-            budget -= len(content)
-            if number >= _MOST_FILES or budget < 0 or _is_computed(path, content):
+            if _is_computed(path, content):
                 return None
             parts.append(_digest(str(path), content))
     except OSError:
@@ -106,8 +114,9 @@ def _files(source: Path) -> Iterator[Path]:
         for place, inner, files in os.walk(folder, onerror=_raise):
             if any(Path(place, name).is_symlink() for name in inner):
                 raise OSError(f"{place} has links to folders")
-            inner.sort()
-            yield from (Path(place, name) for name in sorted(files))
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            # Ansible passes over hidden files, too, such as the state directory's.
+            yield from (Path(place, name) for name in sorted(files) if not name.startswith("."))
 
 
 def _raise(error: OSError) -> None:
@@ -127,13 +136,16 @@ def _is_computed(path: Path, content: bytes) -> bool:
 
 def _holds_still(listing: Listing) -> bool:
     """Return whether no setting brings in other sources and no variable looks like a secret."""
-    return not any(map(_ELSEWHERE.search, listing.settings)) and not _has_secret(listing.hosts)
+    secret = any(map(_has_secret, listing.hosts.values()))
+    return not secret and not any(map(_ELSEWHERE.search, listing.settings))
 
 
 def _has_secret(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(_SECRET.search(str(name)) or _has_secret(inner) for name, inner in value.items())
-    return isinstance(value, list) and any(map(_has_secret, value))
+    if isinstance(value, list):
+        return any(map(_has_secret, value))
+    return isinstance(value, str) and _SECRET_TEXT.search(value) is not None
 
 
 def _listing(kept: Mapping[str, Any]) -> Listing:

@@ -57,7 +57,7 @@ def remove_releases(
             if each.state != "ok" or not each.pythons
         }
         names = [name for name in facts if name not in nodes]
-        if names and (sentence := labels.prepare()):
+        if names and (sentence := labels.prepare(installs=True)):
             on_event(Event(stage="label", state="warning", message=sentence))
         off = labels.withdraw(names)
         report_labels(on_event, off, {}, OFF)

@@ -36,8 +36,9 @@ class ActionModule(ActionBase):
 
     def _writes_as_another_user(self) -> bool:
         """Return whether the folder belongs to another user than the one who logs in."""
-        become = self._play_context.become
-        return bool(become) and self.get_become_option("become_user") != self._get_remote_user()
+        if self._connection.become is None:
+            return False
+        return bool(self.get_become_option("become_user") != self._get_remote_user())
 
     def _copy(self, path: str, target: str, task_vars: Any) -> dict[str, Any]:
         """Send a file as the user who logs in, and put it there as the other one."""

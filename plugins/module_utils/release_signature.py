@@ -226,7 +226,8 @@ def _check_hardware(statement, release_id):
     flags, sms = release_checks.cpu(CPUINFO)[1], statement.get("sms", [])
     lacks = [each for each in statement.get("features", []) if each not in flags]
     # An old driver does not tell them.
-    has = [gpu[1] for gpu in release_checks.gpus() if gpu[1]] if sms else []
+    gpus = release_checks.gpus() if sms else []
+    has = [gpu[1] for gpu in gpus if gpu[1]]
     served = any(release_checks.runs_on(built, sm) for built in sms for sm in has)
     machine = os.uname().machine
     why = ""
@@ -234,6 +235,8 @@ def _check_hardware(statement, release_id):
         why = "for {}, and this node is {}".format(statement["machine"], machine)
     elif lacks:
         why = "for CPUs with {}, which this node lacks".format(" ".join(lacks))
+    elif sms and not gpus:
+        why = "for GPUs of SM {}, and this node shows no GPU".format(" ".join(sms))
     elif has and not served:
         why = "for GPUs of SM {}, and this node has {}".format(" ".join(sms), " ".join(has))
     if why:

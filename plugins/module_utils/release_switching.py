@@ -98,10 +98,16 @@ def take_off(root, params, check):
     with contextlib.ExitStack() as stack:
         lease = changing(root, params, stack)
         stack.callback(lease.end, lease.take(params["controller"], "", before)[0])
-        for name in (root.current, os.path.join(root.path, "history")):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-        pruned, kept = remove_unused(root, sorted(os.listdir(root.releases)), params["in_use"])
+        in_use, serving = dict(params["in_use"]), root.serving()
+        # A service that was started by the link shows the link alone in its command line.
+        by_link = find_uses([root.current])
+        if serving and by_link:
+            in_use.setdefault(serving, by_link[root.current])
+        if serving not in in_use and not (serving and find_uses([root[serving]])):
+            for name in (root.current, os.path.join(root.path, "history")):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name)
+        pruned, kept = remove_unused(root, sorted(os.listdir(root.releases)), in_use)
         if not kept and not named_roots(root.path):
             for name in ("wheels", ".tools"):  # what all releases share
                 remove(os.path.join(root.path, name))

@@ -13,13 +13,13 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def find_uses(folders, proc="/proc", users=None):
-    """Return {folder: sentence} for the folders that are mounted or used by a process.
+    """Return {folder: sentence} for the folders, or links, that are mounted or used by a process.
 
     With `users`, only processes of these users count.
     Without root, open files of other users' processes cannot be seen; their mounts can.
     """
     own = _read_mounts(os.path.join(proc, "self"))
-    places = {folder: _place(own, os.path.realpath(folder)) for folder in folders}
+    places = {folder: _place(own, _itself(folder)) for folder in folders}
     places = {folder: place for folder, place in places.items() if place}
     found = {}
     tables = {}  # mount namespace -> its mounts: containers have thousands of processes in few
@@ -34,6 +34,11 @@ def find_uses(folders, proc="/proc", users=None):
         used = (_place(tables[namespace], name) for name in _paths_in_use(path))
         _note(found, places, used, "It is in use", path)
     return found
+
+
+def _itself(folder):
+    """Return the real path of a folder, or of a link, which a command line may name."""
+    return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 
 def _owner(path):

@@ -45,21 +45,21 @@ class InputFiles:
             if whole is None:
                 return False
             self.keep(whole, sha)
+        os.utime(os.path.join(self.kept, sha))  # a build needs it from now
         return True
 
     def lay(self, name, sha):
         """Have a file in `in`; return whether it is whole. Forget a damaged one."""
         path = os.path.join(self.place, name)
         sources = [os.path.join(folder, sha, name) for folder in (self.kept, self.incoming)]
-        for source in filter(is_plain, [] if os.path.lexists(path) else sources):
-            put(source, path)
-            break
-        if is_plain(path) and sha256(path) == sha:
-            self.keep(path, sha)
-            return True
-        for wrong in (path, *sources):
+        for source in (path, *sources):
+            if is_plain(source) and sha256(source) == sha:
+                if source != path:
+                    put(source, path)
+                self.keep(path, sha)
+                return True
             with contextlib.suppress(OSError):
-                os.unlink(wrong)
+                os.unlink(source)
         return False
 
     def keep(self, path, sha):
@@ -75,8 +75,9 @@ class InputFiles:
         """Remove kept files that no build has used for a while."""
         for sha in os.listdir(self.kept) if os.path.isdir(self.kept) else ():
             folder = os.path.join(self.kept, sha)
-            if os.lstat(folder).st_mtime < time.time() - DAYS * 86400:
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another build has removed it
+                if os.lstat(folder).st_mtime < time.time() - DAYS * 86400:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_plain(path):

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import subprocess
 
 BUNDLED = ("/usr/share/python-wheels", "/usr/share/python3-wheels")  # where distributions keep it
@@ -21,9 +22,14 @@ def pip_wheel(python):
         ).strip()
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = [
-        wheel
-        for place in (os.path.join(folder, "_bundled"), *BUNDLED)
-        for wheel in sorted(glob.glob(os.path.join(place, "pip-*.whl")))
-    ]
-    return found[-1] if found else ""
+    # Its own first: the distribution's pip is for the distribution's Python.
+    for place in (os.path.join(folder, "_bundled"), *BUNDLED):
+        found = glob.glob(os.path.join(place, "pip-*.whl"))
+        if found:
+            return max(found, key=version_of)
+    return ""
+
+
+def version_of(wheel):
+    """Return the version in a wheel's name, as numbers."""
+    return [int(number) for number in re.findall("[0-9]+", os.path.basename(wheel).split("-")[1])]

@@ -94,6 +94,7 @@ def test_a_setting_in_the_environment_is_a_change(
         ("hosts.yml", "#!/bin/sh\necho '{}'\n"),
         ("hosts.yml", "plugin: amazon.aws.aws_ec2\nregions: [eu-west-1]\n"),
         ("hosts.yml", '{"plugin": "constructed"}\n'),
+        ("hosts.yml", "{strict: true, plugin: ansible.builtin.constructed}\n"),
         ("group_vars/all.yml", "ansible_user: \"{{ lookup('env', 'USER') }}\"\n"),
         ("group_vars/all.yml", "ansible_user: '{% if true %}a{% endif %}'\n"),
         ("group_vars/all.yml", "secret: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  00\n"),
@@ -117,6 +118,10 @@ def test_an_executable_file_is_never_kept(readings: Count, place: Path) -> None:
     "given",
     [
         {"limit": "@retry"},
+        {"limit": "h9,@retry"},
+        {"hosts": {"h1": {"ansible_ssh_private_key": "x"}}},
+        {"hosts": {"h1": {"db_pw": "x"}}},
+        {"hosts": {"h1": {"index": ["https://me:x@pypi.example.com/simple"]}}},
         {"hosts": {"h1": {"ansible_password": "x"}}},
         {"hosts": {"h1": {"site": [{"api_key": "x"}]}}},
         {"settings": {"INVENTORY_ENABLED": ["ini", "netbox"]}},
@@ -130,6 +135,24 @@ def test_passwords_and_other_sources_are_never_kept(
 ) -> None:
     assert readings(**given) == 2
     assert not list(place.glob("cache/fleetbuild/inventories/*"))
+
+
+def test_names_of_hosts_and_paths_of_keys_are_no_secrets(readings: Count) -> None:
+    key = {"ansible_ssh_private_key_file": "~/.ssh/id_ed25519"}
+    assert readings(hosts={"compass-1": key}) == 1
+
+
+def test_hidden_and_large_files_of_a_folder_are_not_read(readings: Count, place: Path) -> None:
+    folder = place / "inventory"
+    (folder / ".fleetbuild").mkdir(parents=True)
+    (folder / "hosts.yml").write_text("all: {hosts: {h1: {}}}\n")
+    (folder / ".fleetbuild" / "plan.json").write_text("{}")
+    assert readings("inventory") == 1
+    (folder / ".fleetbuild" / "plan.json").write_text('{"another": 1}')
+    assert readings("inventory") == 0
+    with (folder / "wheel.whl").open("wb") as file:
+        file.truncate(1 << 40)  # a terabyte, if it were read
+    assert readings("inventory") == 2
 
 
 def test_a_reference_to_another_variable_is_kept(readings: Count, place: Path) -> None:

@@ -69,6 +69,22 @@ def test_a_kept_file_that_changed_is_forgotten(input_files: ModuleType, files: A
     assert second.expect() == [SHA]
 
 
+def test_a_damaged_file_in_its_place_does_not_cost_the_kept_one(files: Any) -> None:
+    files.keep(str(sent(files)), SHA)
+    Path(files.place, NAME).write_bytes(b"cut sh")
+    assert files.lay(NAME, SHA)
+    assert Path(files.place, NAME).read_bytes() == CONTENT
+
+
+def test_a_file_that_a_build_was_promised_stays(input_files: ModuleType, files: Any) -> None:
+    files.keep(str(sent(files)), SHA)
+    old = time.time() - 13.9 * 86400
+    os.utime(Path(files.kept, SHA), (old, old))
+    assert files.expect() == []
+    assert time.time() - Path(files.kept, SHA).stat().st_mtime < 86400
+    assert another(input_files, files).lay(NAME, SHA)
+
+
 def test_a_link_is_refused(files: Any, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(CONTENT)

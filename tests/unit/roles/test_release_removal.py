@@ -47,18 +47,34 @@ def test_all_releases_go_and_what_they_shared(root: Any) -> None:
     assert not take_off(root)["changed"]
 
 
-def test_a_release_in_use_stays_and_no_longer_serves(root: Any) -> None:
+def test_a_release_in_use_stays_and_goes_on_serving(root: Any) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], cwd=root["a"], stdin=-1) as user:
         try:
             done = take_off(root, in_use={"b": "The pod web/p mounts it."})
             assert done["pruned"] == []
             assert [each["release_id"] for each in done["kept"]] == ["a", "b"]
             assert str(user.pid) in done["kept"][0]["reason"]
-            assert not os.path.lexists(root.current)
+            assert root.serving() == "b"
             assert Path(root.path, "wheels").is_dir()
         finally:
             user.kill()
     assert take_off(root)["pruned"] == ["a", "b"]
+
+
+def test_a_service_that_was_started_by_the_link_keeps_its_release(root: Any) -> None:
+    program = Path(root.current, "bin", "sleeps")
+    program.parent.mkdir(exist_ok=True)
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "60"], cwd="/") as service:
+        try:
+            done = take_off(root)
+            assert done["pruned"] == ["a"]
+            assert [each["release_id"] for each in done["kept"]] == ["b"]
+            assert str(service.pid) in done["kept"][0]["reason"]
+            assert root.serving() == "b"
+        finally:
+            service.kill()
+    assert take_off(root)["pruned"] == ["b"]
 
 
 def test_the_releases_of_another_name_stay_with_what_they_share(

@@ -322,6 +322,14 @@ def test_a_release_that_was_signed_for_other_hardware_is_refused(
     assert not os.path.exists(hardware.root["b"])
 
 
+def test_a_release_for_gpus_is_not_made_without_one(
+    hardware: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signature_of.release_checks, "gpus", list)
+    match = r"for GPUs of SM 8\.6 9\.0, and this node shows no GPU"
+    hardware.refused(hardware.params("a", **OWN), match)
+
+
 def test_hardware_that_was_signed_cannot_be_left_out(hardware: Node) -> None:
     params = hardware.params("a", **{**OWN, "machine": "riscv64"})
     del params["statement"]["machine"]
