@@ -137,7 +137,7 @@ def test_passwords_and_other_sources_are_never_kept(
     assert not list(place.glob("cache/fleetbuild/inventories/*"))
 
 
-def test_names_of_hosts_and_paths_of_keys_are_no_secrets(readings: Count) -> None:
+def test_names_of_hosts_and_paths_of_keys_do_not_count_as_secrets(readings: Count) -> None:
     key = {"ansible_ssh_private_key_file": "~/.ssh/id_ed25519"}
     assert readings(hosts={"compass-1": key}) == 1
 
