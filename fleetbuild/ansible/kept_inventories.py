@@ -1,7 +1,8 @@
 """Keep what Ansible said of an inventory in the user's cache, as long as no file of it changes.
 
-In: a source, a limit, and how to read them. Out: the listing that Ansible gave for the same files
-and settings. Not kept: what scripts, plugins, vaults or templates compute, and passwords.
+In: a source, a limit, and how to read them. Out: the listing that Ansible gave for the same files.
+Not kept: what scripts, plugins, vaults or templates compute, passwords, and anything where an
+ansible.cfg or a variable ANSIBLE_* may decide what Ansible reads.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from fleetbuild.files import remove_old, write_atomically
 _FORMAT = 1
 _MOST_BYTES, _MOST_FILES, _DAYS = 16 << 20, 5000, 30
 _VARS = ("group_vars", "host_vars")
+# Plugins there give hosts variables without being enabled.
+_VARS_PLUGINS = ("~/.ansible/plugins/vars", "/usr/share/ansible/plugins/vars")
 _COMPUTED = re.compile(rb"^#!|\$ANSIBLE_VAULT|!vault|\bplugin[\"']?\s*:", re.MULTILINE)
 _TEMPLATE = re.compile(rb"\{[{%].*?[}%]\}", re.DOTALL)
 _REFERENCE = re.compile(rb"\{\{\s*[A-Za-z_]\w*\s*\}\}")  # another variable and nothing else
@@ -33,8 +36,6 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _SECRET_TEXT = re.compile(r"PRIVATE KEY|://[^/\s:@]*:[^/\s@]+@")
-# Settings with which more than its files decides what an inventory says.
-_ELSEWHERE = re.compile(r"INVENTORY|VARIABLE_|VARS_|VAULT|CACHE_PLUGIN")
 
 
 def read_once(
@@ -51,7 +52,8 @@ def read_once(
             return _listing(record["listing"])
     listing = read()
     # Files that changed meanwhile may have been read before or after the change.
-    if _holds_still(listing) and _key(source, limit) == key:
+    secret = any(map(_has_secret, listing.hosts.values()))
+    if not secret and _key(source, limit) == key:
         _keep(file, {"key": key, "listing": asdict(listing)})
     return listing
 
@@ -72,15 +74,13 @@ def _folder() -> Path:
 
 def _key(source: str, limit: str | None) -> str | None:
     """Return a hash of all that decides the listing, or None if more than files decides it."""
-    if limit is not None and "@" in limit:  # a file with hosts
-        return None
-    if any(place.exists() for place in _vars_plugins()):
+    settings = config_files() or any(name.startswith("ANSIBLE_") for name in os.environ)
+    plugins = any(Path(place).expanduser().exists() for place in _VARS_PLUGINS)
+    if settings or plugins or (limit and "@" in limit):  # @ names a file with hosts
         return None
     program = Path(find_program("ansible-inventory"))
-    env = [f"{k}={v}" for k, v in os.environ.items() if k == "HOME" or k.startswith("ANSIBLE_")]
-    parts = [str(_FORMAT), str(program), str(program.stat().st_mtime_ns), *sorted(env)]
+    parts = [str(_FORMAT), str(program), str(program.stat().st_mtime_ns), str(Path.home())]
     try:
-        parts += [_digest(str(path), path.read_bytes()) for path in config_files()]
         files = () if is_host_list(source) else _files(Path(source))
         budget = _MOST_BYTES
         for number, path in enumerate(files):
@@ -95,12 +95,6 @@ def _key(source: str, limit: str | None) -> str | None:
     except OSError:
         return None
     return _digest(str(Path.cwd()), source, repr(limit), *parts)
-
-
-def _vars_plugins() -> tuple[Path, ...]:
-    """Return the folders whose plugins give hosts variables without being enabled."""
-    home = Path(os.environ.get("ANSIBLE_HOME") or "~/.ansible").expanduser()
-    return home / "plugins" / "vars", Path("/usr/share/ansible/plugins/vars")
 
 
 def _files(source: Path) -> Iterator[Path]:
@@ -132,12 +126,6 @@ def _is_computed(path: Path, content: bytes) -> bool:
         or _COMPUTED.search(content) is not None
         or not all(map(_REFERENCE.fullmatch, templates))
     )
-
-
-def _holds_still(listing: Listing) -> bool:
-    """Return whether no setting brings in other sources and no variable looks like a secret."""
-    secret = any(map(_has_secret, listing.hosts.values()))
-    return not secret and not any(map(_ELSEWHERE.search, listing.settings))
 
 
 def _has_secret(value: Any) -> bool:

@@ -77,7 +77,7 @@ def _run(
     source: str, limit: str | None, secrets: Secrets, on_start: Callable[[], None]
 ) -> Finished:
     with private_dir() as private:
-        # Without its option Ansible reads group_vars of the working directory, where others may
+        # Without this option Ansible reads group_vars of the working directory, where others may
         # write, and which fleetbuild's playbooks do not have beside them.
         beside = ["--playbook-dir", str(private)]
         arguments = ["-i", source, "--list", *beside, *vault_arguments(secrets)]

@@ -16,6 +16,7 @@ from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_wa
 from fleetbuild.kubernetes.labels.labeller import (
     OFF,
     Labeller,
+    ManualLabels,
     report_labels,
     results_of_kept_labels,
     verified_releases,
@@ -46,9 +47,11 @@ def remove_releases(
 ) -> Result:
     """Remove all releases of this name below the path that nothing uses.
 
-    `former` says that the path is not the one that releases serve from now: the saved state stays.
+    `former` says that the path is not the one that releases serve from now: the saved state and
+    the labels stay.
     """
     began, started = monotonic(), now()
+    pods, labels = labels, ManualLabels() if former else labels
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
         nodes = {
@@ -65,7 +68,7 @@ def remove_releases(
         names = [name for name in names if name not in nodes]
         if names:
             state.mark_changing(names)
-            ended = _run(spec, names, labels, run_playbook, on_event)
+            ended = _run(spec, names, pods, run_playbook, on_event)
             nodes |= ended
             state.mark_ended(name for name, each in ended.items() if each.state == "removed")
             facts = probe([node for node in inventory.nodes if node.name in names], ignore)

@@ -222,7 +222,7 @@ def remove_from_fleet(
             state=access.state,
             probe=access.probe,
             run_playbook=access.playbooks.run,
-            labels=ManualLabels() if former else labels,
+            labels=labels,
             former=former,
             on_event=on_event,
         )

@@ -30,9 +30,9 @@ _ALL = """\
 The login of fleetbuild, and a CronJob that uses it: kubectl apply -k ."""
 # Nodes that are not ready, or for which nothing can be built, do not keep labels from the others.
 _SCRIPT = """\
-umask 077  # a folder of its own: anybody can write in the folder of a volume
-mkdir -p /work/run && cd /work/run && cp /config/fleetbuild.yml . || exit 1
-export HOME=/work/run
+HOME=$(mktemp -d)  # a folder of its own: anybody can write in the folder of a volume
+export HOME
+cd "$HOME" && cp /config/fleetbuild.yml . || exit 1
 fleetbuild plan --from-cluster
 case $? in 0|3|4) ;; *) exit 1 ;; esac
 fleetbuild emit labels --apply
@@ -114,7 +114,6 @@ def _pod(delivery: Delivery) -> dict[str, Any]:
         "securityContext": security.CONTAINER,
         "volumeMounts": [
             {"name": "config", "mountPath": "/config", "readOnly": True},
-            {"name": "work", "mountPath": "/work"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own /tmp
         ],
     }
@@ -126,7 +125,6 @@ def _pod(delivery: Delivery) -> dict[str, Any]:
         "containers": [container],
         "volumes": [
             {"name": "config", "configMap": {"name": "fleetbuild-labeller"}},
-            {"name": "work", "emptyDir": {"sizeLimit": "1Gi"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
         ],
     }

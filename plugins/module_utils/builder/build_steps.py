@@ -32,8 +32,6 @@ from .wheel_inputs import (
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
-
-
 UNPACK = (
     "import sys, sysconfig, zipfile;"
     " zipfile.ZipFile(sys.argv[1]).extractall(sysconfig.get_path('purelib'))"

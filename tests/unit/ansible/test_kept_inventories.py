@@ -36,8 +36,7 @@ def readings(place: Path) -> Count:  # noqa: ARG001 (the folder to read in)
 
     def count(source: str = "hosts.yml", limit: str | None = None, **given: Any) -> int:
         hosts = given.get("hosts", HOSTS)
-        settings = given.get("settings", {})
-        wanted = Listing(hosts, dict.fromkeys(hosts, ("rack4",)), settings, ("Careful.",))
+        wanted = Listing(hosts, dict.fromkeys(hosts, ("rack4",)), {}, ("Careful.",))
         asked: list[str] = []
 
         def read() -> Listing:
@@ -68,7 +67,6 @@ def test_the_same_files_are_read_once(readings: Count, place: Path) -> None:
         ("group_vars/all.yml", "rack: 5\n"),
         ("group_vars/rack4/more.yml", "ansible_user: ops\n"),
         ("host_vars/h1.yml", "ansible_user: ops\n"),
-        ("ansible.cfg", "[defaults]\nremote_user = ops\n"),
     ],
 )
 def test_a_change_is_read(readings: Count, place: Path, file: str, text: str) -> None:
@@ -78,14 +76,16 @@ def test_a_change_is_read(readings: Count, place: Path, file: str, text: str) ->
     assert readings() == 1
 
 
-def test_a_setting_in_the_environment_is_a_change(
-    readings: Count, monkeypatch: pytest.MonkeyPatch
+def test_where_ansible_has_settings_nothing_is_kept(
+    readings: Count, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert readings() == 1
+    (place / "ansible.cfg").write_text("[defaults]\nremote_user = ops\n")
+    assert readings() == 2
+    (place / "ansible.cfg").unlink()
+    assert readings() == 0
     monkeypatch.setenv("ANSIBLE_REMOTE_USER", "ops")
-    assert readings() == 1
-    monkeypatch.chdir("/")
-    assert readings(os.environ["HOME"] + "/../hosts.yml") == 1
+    assert readings() == 2
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,6 @@ def test_an_executable_file_is_never_kept(readings: Count, place: Path) -> None:
         {"hosts": {"h1": {"index": ["https://me:x@pypi.example.com/simple"]}}},
         {"hosts": {"h1": {"ansible_password": "x"}}},
         {"hosts": {"h1": {"site": [{"api_key": "x"}]}}},
-        {"settings": {"INVENTORY_ENABLED": ["ini", "netbox"]}},
-        {"settings": {"DEFAULT_VAULT_PASSWORD_FILE": "~/vault"}},
         {"secrets": Secrets(vault_password_files=("vault",))},
     ],
     ids=str,

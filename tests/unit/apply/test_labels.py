@@ -73,7 +73,7 @@ class Told:
         return self._all("on", {name: f"={made.id}" for name, made in served.items()})
 
     def mounted_releases(self, names: Iterable[str], root: str) -> dict[str, dict[str, str]]:
-        assert root == "/opt/fleetbuild"
+        assert root in ("/opt/fleetbuild", "/srv/old")
         return {name: self.mounted[name] for name in names if name in self.mounted}
 
     def _all(self, moment: str, names: Mapping[str, str]) -> dict[str, LabelResult]:

@@ -9,7 +9,6 @@ import pytest
 
 from fleetbuild import Fleet
 from fleetbuild.apply.remove import remove_releases
-from fleetbuild.kubernetes.labels.labeller import ManualLabels
 from fleetbuild.models import (
     Config,
     Event,
@@ -75,7 +74,7 @@ class Removal:
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             run_playbook=self.playbook,
-            labels=ManualLabels() if former else self.labels,
+            labels=self.labels,
             former=former,
             on_event=self.told.append,
         )
@@ -121,8 +120,10 @@ def test_status_does_not_miss_removed_releases(tmp_path: Path) -> None:
 
 def test_a_former_install_path_changes_neither_labels_nor_the_saved_state(tmp_path: Path) -> None:
     fleet = Removal(tmp_path, a=GONE)
+    fleet.labels.mounted = {"a": {"r0": "The pod web/p mounts it."}}
     assert fleet.run(former=True, path="/srv/old")["a"].state == "removed"
     assert fleet.asked["a"]["path"] == "/srv/old"
+    assert fleet.asked["a"]["in_use"] == fleet.labels.mounted["a"]
     assert fleet.labels.log == []
     assert list(fleet.state.left_there("default")) == ["a"]
 

@@ -196,7 +196,7 @@ def test_its_script_labels_a_node_that_joins(tmp_path: Path) -> None:
         folder.mkdir(mode=0o777)
         folder.chmod(0o777)  # as volumes are
     (config / "fleetbuild.yml").write_text(found["ConfigMap"]["data"]["fleetbuild.yml"])
-    script = script.replace("/work", str(work)).replace("/config", str(config))
+    script = script.replace("/config", str(config))
     bin_ = Path(sys.executable).parent
     assert shutil.which("fleetbuild", path=str(bin_))
     with FakeApi().serving() as api:
@@ -206,6 +206,7 @@ def test_its_script_labels_a_node_that_joins(tmp_path: Path) -> None:
             "PATH": f"{bin_}:{os.environ['PATH']}",
             "KUBECONFIG": str(api.kubeconfig(tmp_path)),
             "UV_OFFLINE": "1",
+            "TMPDIR": str(work),
         }
 
         def run() -> None:

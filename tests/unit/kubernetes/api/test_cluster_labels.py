@@ -341,7 +341,7 @@ def test_a_conflict_of_writers_is_not_a_missing_node(client: Client, api: FakeAp
 
 ME = Labelling(DOMAIN, state="me@one:/srv/fleet/.fleetbuild (11111111)")
 MOVED = Labelling(DOMAIN, state="me@one:/home/me/.fleetbuild (11111111)")
-YOU = Labelling(DOMAIN, state="you@two:/work/.fleetbuild (22222222)")
+YOU = Labelling(DOMAIN, state="you@two:/home/you/.fleetbuild (22222222)")
 STATE = f"{DOMAIN}/state"
 
 
