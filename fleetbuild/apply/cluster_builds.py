@@ -234,7 +234,7 @@ def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrd
         key=key_of(wheel),
         groups=groups,
         downloads=tuple(_download(file) for file in (source, *required)),
-        params=spec.module_options(),
+        params=spec.for_pod(),
     )
 
 

@@ -143,7 +143,6 @@ def build_spec(plan: Plan, wheel: PlannedWheel, node: str, **inputs: Any) -> Bui
     return BuildSpec.model_validate(
         {
             "package": wheel.package,
-            "version": wheel.version,
             "key": key_of(wheel),
             "wheel_version": wheel.wheel_version,
             "environment": wheel.environment,

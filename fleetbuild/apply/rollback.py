@@ -89,18 +89,18 @@ class _Rollback:
 
     def __call__(self, names: Sequence[str]) -> dict[str, NodeResult]:
         plan = self._run.plan
-        job = {
-            "path": plan.install_path,
-            "release": plan.release,
-            "controller": self._run.state.controller(),
-        }
+        job = RollbackSpec(
+            path=plan.install_path, release=plan.release, controller=self._run.state.controller()
+        )
         hosts = (
             self._run.tools.run_playbook(
                 "rollback.yml",
                 limit=sorted(names),
                 extravars={
                     "fleetbuild_rollbacks": {
-                        name: job if self._before(name) else {**job, "withdraw": True}
+                        name: job.model_copy(
+                            update={"withdraw": self._before(name) is None}
+                        ).model_dump(mode="json")
                         for name in names
                     }
                 },

@@ -111,32 +111,34 @@ class _Install:
 
     def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
         """Install and verify, then switch between `rollout.before` and `rollout.after`."""
-        replies = self._play(names, switch=False)
+        replies = self._play(names, activate=False)
         ready = [name for name in names if _is_verified(replies.get(name), self.hosts.get(name))]
         released = set[str]()
 
         def switch(some: Sequence[str]) -> dict[str, NodeResult]:
             released.update(some)
-            return self.install(some, verify=False)
+            return self.install(some, verify={})
 
         switched = around_switch(self._run, self._group, ready, switch)
         if held := [name for name in ready if name not in released]:
             # `before` failed there: without both steps, the playbook ends the node's lease.
-            self._play(held, verify=False, switch=False)
+            self._play(held, verify={}, activate=False)
         failed = {name: self._result(name, replies) for name in names if name not in ready}
         return {name: (switched | failed)[name] for name in names}
 
-    def install(self, names: Sequence[str], **steps: bool) -> dict[str, NodeResult]:
-        """Install, verify and switch; `verify=False` leaves out the verification."""
-        replies = self._play(names, **steps) if names else {}
+    def install(self, names: Sequence[str], **changes: Any) -> dict[str, NodeResult]:
+        """Install, verify and switch; `verify={}` leaves out the verification."""
+        replies = self._play(names, **changes) if names else {}
         return {name: self._result(name, replies) for name in names}
 
-    def _play(self, names: Sequence[str], **steps: bool) -> dict[str, RoleResult]:
+    def _play(self, names: Sequence[str], **changes: Any) -> dict[str, RoleResult]:
         replies: dict[str, RoleResult] = {}
         self.hosts |= self._run.tools.run_playbook(
             "install.yml",
             limit=sorted(names),
-            extravars={"fleetbuild_installs": {name: self._specs[name] | steps for name in names}},
+            extravars={
+                "fleetbuild_installs": {name: self._specs[name] | changes for name in names}
+            },
             on_event=_listener(self._run, self._group, replies),
         )
         return replies
@@ -171,13 +173,14 @@ def install_spec(
         manifest=manifest(run, progress, group, name).model_dump(mode="json"),
         keep=run.plan.keep,
         in_use=dict(in_use),
-        imports=tuple(name for wheel in group.wheels for name in _imports(run, progress, wheel)),
-        checks=(
-            *(check for wheel in group.wheels for check in wheel.checks),
-            *_dependency_check(run, progress, group),
-        ),
-        features=tuple(group.target.features),
-        files=False,  # the install has just written and recorded them
+        verify={
+            "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
+            "checks": [
+                *(check for wheel in group.wheels for check in wheel.checks),
+                *_dependency_check(run, progress, group),
+            ],
+            "features": list(group.target.features),
+        },
         **_signed(run, progress, group, wheels),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -25,7 +26,8 @@ class ActionModule(ActionBase):
         if not _PLAIN.fullmatch(folder):
             raise AnsibleActionFail("The node named a folder that is not a plain path.")
         for file in [] if self._task.check_mode else files:
-            target = f"{folder}/{file['sha256']}/{file['file']}"
+            name = file.get("file") or os.path.basename(file["path"])
+            target = f"{folder}/{file['sha256']}/{name}"
             if self._writes_as_another_user():
                 copied = self._copy(file["path"], target, task_vars)
                 if copied.get("failed"):

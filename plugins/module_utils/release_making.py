@@ -98,7 +98,7 @@ def commands(path):
 
 def refuse_unannounced(wheels, before, after):
     """Raise if the install added a command that no wheel announced, or changed one of Python's."""
-    if not all("commands" in wheel for wheel in wheels):
+    if any(wheel.get("commands") is None for wheel in wheels):
         return  # a playbook of one's own need not say
     announced = {name for wheel in wheels for name in wheel["commands"]}
     if "pip" in announced:  # pip gives its own command a name for each version

@@ -72,14 +72,26 @@ def remove_unused(root, outdated, in_use):
 
 
 def go_back(root, params, check):
-    """Switch to the verified release that served before."""
+    """Switch to the verified release that served before, or to none."""
     with contextlib.ExitStack() as stack:
         if not check:
             lease = changing(root, params, stack)
             # A run that lost this lease, although it lives, must not switch afterwards.
             counter = lease.take(params["controller"], "", root.serving())[0]
             stack.callback(lease.end, counter)
-        return switch_back(root, check, params["revoked"])
+        return (
+            withdraw(root, check)
+            if params["withdraw"]
+            else switch_back(root, check, params["revoked"])
+        )
+
+
+def withdraw(root, check):
+    """Remove the link to the current release."""
+    before = root.serving()
+    if before and not check:
+        os.unlink(root.current)
+    return {"changed": bool(before), "release_id": "", "active": False, "previous": before}
 
 
 def take_off(root, params, check):

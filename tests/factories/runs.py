@@ -226,7 +226,7 @@ class FakeFleet:
             on_event(event(host, task, {"fix": "Make room."}, "failed", "The disk is full."))
             return ended("failed")
         reply: dict[str, Any] = {"ok": True, "active": False, "made_by": "uv"}
-        if job.get("verify", True):
+        if job["verify"]:
             reply["verification"] = {"ok": trouble != "verify"}
             if trouble == "verify":
                 said = {"reason": "The check failed.", "output": "Traceback\nIllegal instruction"}
@@ -235,7 +235,7 @@ class FakeFleet:
                 return ended("failed")
         else:
             assert host in self.verified, "it switches to a release that nobody verified"
-        if not job.get("switch", True):
+        if not job.get("activate", True):
             self.verified.add(host)
             on_event(event(host, task, reply, "changed"))
             return ended("ok")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 _HONEST = {"changed": False, "stat": {"exists": False}, "rc": 0, "stdout": ""}
 _TASKS: dict[str, dict[str, object]] = {
     "module": {"ansible.builtin.ping": {}},
-    "collection": {"fleetbuild.core.release": {"root": "/nonexistent"}},
+    "collection": {"fleetbuild.core.release": {"spec": {"path": "/nonexistent"}}},
     "file": {"ansible.builtin.file": {"path": "/tmp", "state": "directory"}},
     "stat": {"ansible.builtin.stat": {"path": "/tmp"}},
     "shell": {"ansible.builtin.shell": "true"},

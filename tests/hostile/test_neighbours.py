@@ -149,7 +149,7 @@ def test_every_step_of_an_install_names_the_folder_above_the_releases() -> None:
         if "fleetbuild.core.release" in task
     ]
     assert len(steps) >= 7
-    assert {step.get("base") for step in steps} == {"{{ install_wheel_path }}"}
+    assert {step.get("spec") for step in steps} == {"{{ install_wheel_spec }}"}
 
 
 @as_root

@@ -96,12 +96,12 @@ def test_the_roles_check_replies_in_a_users_own_playbook_too(
     core.symlink_to(Path(__file__).parents[2])
     monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(nodes / "collections"))
     wanted = {
-        "package": "six", "version": "1", "wheel_version": "1", "key": KEY,
+        "package": "six", "wheel_version": "1", "key": KEY,
         "source": "/nonexistent/six.tar.gz", "dest": str(nodes / "dest"),
     }  # fmt: skip
     role = {
         "name": "fleetbuild.core.build_wheel",
-        "vars": {f"build_wheel_{name}": value for name, value in wanted.items()},
+        "vars": {"build_wheel_spec": wanted},
     }
     own = nodes / "own.yml"
     own.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "roles": [role]}]))
@@ -118,7 +118,7 @@ def test_the_roles_check_replies_in_a_users_own_playbook_too(
 
 def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) -> None:
     wanted = {
-        "package": "six", "version": "1", "wheel_version": "1", "key": KEY,
+        "package": "six", "wheel_version": "1", "key": KEY,
         "source": "/nonexistent/six.tar.gz", "python": "/usr/bin/python3",
     }  # fmt: skip
     builds = {name: [wanted | {"dest": str(nodes / "dest" / name)}] for name in _LIARS}

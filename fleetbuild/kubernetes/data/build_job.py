@@ -107,7 +107,7 @@ def wait_for(home: Path, patience: float) -> Path:
 def copied(wheel: Path, inbox: Path) -> dict[str, str]:
     """Return a copy of a wheel as a build requirement."""
     shutil.copy(wheel, inbox)
-    return {"file": wheel.name, "sha256": builder.sha256(str(wheel))}
+    return {"path": wheel.name, "sha256": builder.sha256(str(wheel))}
 
 
 def hand_over(wheel: Path, home: Path, seconds: float) -> None:

@@ -38,12 +38,22 @@ UNPACK = (
 )
 
 
+def by_name(params):
+    """Return the options with names of files in place of their paths on the controller."""
+    wheels = {
+        name: [dict(item, path=os.path.basename(item["path"])) for item in params[name]]
+        for name in ("requirements", "toolkit_wheels")
+    }
+    source = os.path.basename(params["source"])
+    return dict(params, source=source, package=params["package"] or source, **wheels)
+
+
 class Steps(Folder):
     """A build's steps, in its working folder. `inputs` is the folder of the copied files."""
 
     def __init__(self, params):
         super().__init__(params["dir"])
-        self.params = params
+        self.params = by_name(params)
         self.inputs = self.at("in")
         self.elsewhere = ()  # the working folder, if it is not at its usual path
 
@@ -104,7 +114,7 @@ class Steps(Folder):
                 "{} cannot make a virtual environment.".format(self.params["python"]),
                 ["install-own-venv"],
             )
-        files = [os.path.join(self.inputs, item["file"]) for item in self.params["requirements"]]
+        files = [os.path.join(self.inputs, item["path"]) for item in self.params["requirements"]]
         if files and self.call(log, [*unpack(python), *files], plain, deadline) != 0:
             raise BuildFailed(
                 "The build requirements cannot be installed.",
@@ -120,7 +130,7 @@ class Steps(Folder):
             return find_toolkit(self.params["cuda"], self.params["environment"].get("PATH", PATH))
         target = self.at("cuda")
         shutil.rmtree(target, ignore_errors=True)
-        files = [os.path.join(self.inputs, item["file"]) for item in self.params["toolkit_wheels"]]
+        files = [os.path.join(self.inputs, item["path"]) for item in self.params["toolkit_wheels"]]
         command = [*unpack(python), "--target", target, *files]
         if self.call(log, command, self.plain_environment(), deadline) != 0:
             raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", ["see-log"])

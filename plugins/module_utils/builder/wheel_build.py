@@ -50,7 +50,7 @@ class Build(Steps):
     def input_files(self):
         """Return the wheels, and the source if it is an archive."""
         wheels = self.params["requirements"] + self.params["toolkit_wheels"]
-        wanted = [(item["file"], item["sha256"]) for item in wheels]
+        wanted = [(item["path"], item["sha256"]) for item in wheels]
         if self.params["source_sha256"]:
             wanted.append((self.params["source"], self.params["source_sha256"]))
         return InputFiles(self.dir, wanted)

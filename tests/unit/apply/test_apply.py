@@ -120,7 +120,6 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
     assert build == {
         "toolkit_wheels": [],
         "package": "hnswlib",
-        "version": "0.8.0",
         "wheel_version": "0.8.0+cpu.avx",
         "key": key,
         "source": str(tmp_path / "store" / "hnswlib-1.0-py3-none-any.whl"),
@@ -158,7 +157,8 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
     ]
     assert install["manifest"]["verified"] is False
     assert install["manifest"]["dependencies"] == ["numpy==1.0"]
-    assert (install["imports"], install["checks"]) == (["hnswlib"], ["import hnswlib"])
+    assert install["verify"]["imports"] == ["hnswlib"]
+    assert install["verify"]["checks"] == ["import hnswlib"]
 
 
 def native_dependency_check(fleet: FakeFleet, tmp_path: Path) -> str:
@@ -167,7 +167,7 @@ def native_dependency_check(fleet: FakeFleet, tmp_path: Path) -> str:
     silent = group("avx", ["avx-1"]).model_copy(update={"dependencies": (locked("numpy"), code)})
     apply(fleet, tmp_path, plan(silent))
     (install,) = (each["fleetbuild_installs"]["avx-1"] for each in fleet.extravars[1:])
-    own, check = install["checks"]
+    own, check = install["verify"]["checks"]
     assert own == "import hnswlib"
     return str(check)
 
@@ -204,7 +204,7 @@ def test_modules_to_import_come_from_the_wheel_if_the_recipe_names_none(
 ) -> None:
     silent = group("avx", ["avx-1"], wheels=(wheel("avx", import_names=()),))
     apply(fleet, tmp_path, plan(silent))
-    assert fleet.extravars[1]["fleetbuild_installs"]["avx-1"]["imports"] == ["hnswlib"]
+    assert fleet.extravars[1]["fleetbuild_installs"]["avx-1"]["verify"]["imports"] == ["hnswlib"]
 
 
 def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def test_hooks_run_around_the_switch_of_verified_nodes_and_nowhere_else(
     ]
     assert calls(fleet) == [*wave("avx-1"), *wave("avx-2", "avx-3")]
     steps = [each["fleetbuild_installs"]["avx-1"] for each in fleet.extravars[1:3]]
-    assert [(s.get("switch"), s.get("verify")) for s in steps] == [(False, None), (None, False)]
+    assert [s.get("activate") for s in steps] == [False, None]
+    assert [bool(s["verify"]) for s in steps] == [True, False]
     assert (states(result), result.exit_code) == (["installed"] * 3, 0)
     assert apply(fleet, tmp_path).exit_code == 0
     assert calls(fleet) == []  # nothing changes, so nothing is drained
@@ -74,9 +75,9 @@ def test_hooks_run_around_the_switch_of_verified_nodes_and_nowhere_else(
 def test_without_hooks_a_wave_is_one_playbook(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path, plan(THREE, rollout={"canary": 0, "serial": "100%"}))
     assert calls(fleet) == [("install.yml", list(THREE.nodes))]
-    assert (
-        fleet.extravars[1]["fleetbuild_installs"]["avx-1"].keys().isdisjoint({"switch", "verify"})
-    )
+    install = fleet.extravars[1]["fleetbuild_installs"]["avx-1"]
+    assert "activate" not in install
+    assert install["verify"]
 
 
 def test_a_node_that_cannot_be_verified_is_not_drained(fleet: FakeFleet, tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_node_whose_before_fails_does_not_switch_and_is_undrained(
         ("install.yml", ["avx-2"]),  # ends the lease
     ]
     lease = fleet.extravars[-1]["fleetbuild_installs"]["avx-2"]
-    assert (lease["verify"], lease["switch"]) == (False, False)
+    assert (lease["verify"], lease["activate"]) == ({}, False)
     assert "default" not in fleet.facts["avx-2"].release
     assert result.exit_code == 6
     assert [e.node for e in told if e.state == "failed" and e.node] == ["avx-2"]

@@ -39,22 +39,24 @@ PLAY = """
   tasks:
     - ansible.builtin.include_role: {name: fleetbuild.core.build_wheel}
       vars:
-        build_wheel_package: greeting
-        build_wheel_wheel_version: 1.0+cpu.mine
-        build_wheel_source: "{{ playbook_dir }}/greeting"
-        build_wheel_python: "{{ python }}"
-        build_wheel_cache: none
         build_wheel_poll: 1
-        build_wheel_workspace: "{{ playbook_dir }}/workspace"
-        build_wheel_dest: "{{ playbook_dir }}/wheels"
+        build_wheel_spec:
+          package: greeting
+          wheel_version: 1.0+cpu.mine
+          source: "{{ playbook_dir }}/greeting"
+          python: "{{ python }}"
+          cache: none
+          workspace: "{{ playbook_dir }}/workspace"
+          dest: "{{ playbook_dir }}/wheels"
     - ansible.builtin.include_role: {name: fleetbuild.core.install_wheel}
       vars:
-        install_wheel_path: "{{ playbook_dir }}/opt"
-        install_wheel_python: "{{ python }}"
-        install_wheel_wheels:
-          - path: "{{ build_wheel_result.file }}"
-            file: "{{ build_wheel_result.file | basename }}"
-            sha256: "{{ build_wheel_result.sha256 }}"
+        install_wheel_spec:
+          path: "{{ playbook_dir }}/opt"
+          python: "{{ python }}"
+          wheels:
+            - path: "{{ build_wheel_result.file }}"
+              file: "{{ build_wheel_result.file | basename }}"
+              sha256: "{{ build_wheel_result.sha256 }}"
 """
 
 
@@ -124,6 +126,6 @@ def test_every_role_has_documentation(ansible: Run) -> None:
     roles = [f"fleetbuild.core.{path.parent.name}" for path in ROLES.glob("*/meta")]
     found = json.loads(ansible("ansible-doc", "-t", "role", "-j", *roles))
     assert set(found) == set(roles)
-    assert {"main", "activate", "rollback"} == set(
+    assert {"main", "activate", "rollback", "remove"} == set(
         found["fleetbuild.core.install_wheel"]["entry_points"]
     )

@@ -21,7 +21,7 @@ def said(tmp_path: Path, builds: list[dict[str, object]]) -> list[str]:
     wanted = "{{ (toolchain_gccs + toolchain_libraries) | join(',') }}"
     for role, words in (
         ("toolchain", "{{ toolchain_python }} " + wanted),
-        ("build_wheel", "{{ build_wheel_package }} {{ build_wheel_python }}"),
+        ("build_wheel", "{{ build_wheel_spec.package }} {{ build_wheel_spec.python }}"),
     ):
         tasks = tmp_path / "ansible_collections/fleetbuild/core/roles" / role / "tasks"
         tasks.mkdir(parents=True)
@@ -44,7 +44,7 @@ def said(tmp_path: Path, builds: list[dict[str, object]]) -> list[str]:
 
 
 def test_a_builder_has_a_toolchain_for_each_python_that_it_builds_for(tmp_path: Path) -> None:
-    names = ["version", "wheel_version", "key", "source", "source_sha256", "dest"]
+    names = ["wheel_version", "key", "source", "source_sha256", "dest"]
     about = dict.fromkeys(names, "x") | {
         "requirements": [], "environment": {}, "jobs": 1, "cache": "ccache", "gcc": "",
     }  # fmt: skip
@@ -74,7 +74,7 @@ def test_files_travel_to_and_from_the_folder_that_the_controller_chose() -> None
 
 
 def test_a_build_in_a_container_installs_no_toolchain_on_the_node(tmp_path: Path) -> None:
-    names = ["version", "wheel_version", "key", "source", "source_sha256", "dest"]
+    names = ["wheel_version", "key", "source", "source_sha256", "dest"]
     about = dict.fromkeys(names, "x") | {"container": "f" * 64, "gcc": ""}
     builds = [about | {"package": "a", "python": "/opt/python/cp311-cp311/bin/python3.11"}]
     assert said(tmp_path, builds) == ["build_wheel: a /opt/python/cp311-cp311/bin/python3.11"]

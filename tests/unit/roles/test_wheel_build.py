@@ -347,7 +347,7 @@ def test_without_a_compiler_error_the_last_lines_are_shown(
 
 
 def test_output_of_an_earlier_build_is_not_the_reason(build: Any) -> None:
-    build.params["requirements"] = [{"file": "gone.whl", "sha256": "0" * 64}]
+    build.params["requirements"] = [{"path": "gone.whl", "sha256": "0" * 64}]
     Path(build.log).write_text("a.c:1: error: of yesterday\n")
     build.run()
     assert build.status()["errors"] == []
@@ -400,7 +400,7 @@ def test_wheels_of_a_toolkit_are_unpacked_beside_the_environment(
         return 0
 
     monkeypatch.setattr(build, "call", call)
-    build.params.update(cuda="13.0", toolkit_wheels=[{"file": "nvcc.whl", "sha256": "0"}])
+    build.params.update(cuda="13.0", toolkit_wheels=[{"path": "nvcc.whl", "sha256": "0"}])
     Path(build.at("cuda", "left")).mkdir(parents=True)
     with open(build.log, "wb") as log:
         home = build.toolkit(log, "python", 0)
