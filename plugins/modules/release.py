@@ -230,7 +230,7 @@ writable:
   type: bool
 missing:
   description: The wheels, and uv, that are still to be sent.
-  returned: state is query or begun
+  returned: state is begun
   type: list
   elements: dict
 release_id:
@@ -356,7 +356,7 @@ def look(root, params):
         "serving": root.serving(),
         "writable": may_write,
         "incoming": incoming,
-        "missing": [] if expired else missing(params, incoming),
+        "missing": missing(params, incoming) if params["staging"] and not expired else [],
     }
 
 
