@@ -70,7 +70,6 @@ def build(
         address, port = listener.getsockname()
         wheel = {
             "package": "intruder",
-            "version": "1.0",
             "wheel_version": "1.0+cpu.x8664",
             "key": KEY,
             "source": str(SOURCE),
