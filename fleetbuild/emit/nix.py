@@ -149,8 +149,8 @@ def _release(group: PlannedGroup, wheels: Sequence[ReleaseFile]) -> str:
         packages=packages,
         python=_python(group.target),
         wheels="\n".join(
-            f"      {{ name = {text(wheel.file)}; sha256 = {text(wheel.sha256)}; }}"
-            for wheel in sorted(wheels, key=lambda wheel: wheel.file)
+            f"      {{ name = {text(wheel.path.name)}; sha256 = {text(wheel.sha256)}; }}"
+            for wheel in sorted(wheels, key=lambda wheel: wheel.path.name)
         ),
     )
 

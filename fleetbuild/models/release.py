@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -43,13 +44,17 @@ class Manifest(Frozen):
 
 
 class ReleaseFile(NamedTuple):
-    """A file of a release, as pip needs it."""
+    """A wheel of a release."""
 
-    name: str
-    version: str
+    name: str  # of the package
+    path: Path
     sha256: str
     needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
-    file: str = ""  # its file name
+
+    @property
+    def version(self) -> str:
+        """Return its version, from its file name."""
+        return self.path.name.split("-")[1]
 
 
 def requirements(files: Iterable[ReleaseFile]) -> str:

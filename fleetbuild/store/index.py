@@ -17,24 +17,16 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from fleetbuild.files import sha256_of
-from fleetbuild.models._base import Frozen
+from fleetbuild.models import ReleaseFile
 
 
-class IndexFile(Frozen):
-    """A file in an index."""
-
-    name: str  # of the package
-    path: Path
-    sha256: str
-
-
-def write_index(folder: Path, files: Iterable[IndexFile], *, copy: bool = False) -> Path:
+def write_index(folder: Path, files: Iterable[ReleaseFile], *, copy: bool = False) -> Path:
     """Write the index of these files to `folder`/simple, replacing an old one atomically.
 
     Links are relative, so that any web server can serve it. With `copy` the files are copied into
     the folder, so that it can be moved.
     """
-    packages: dict[str, list[IndexFile]] = {}
+    packages: dict[str, list[ReleaseFile]] = {}
     for file in files:
         packages.setdefault(canonicalize_name(file.name), []).append(file)
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +43,7 @@ def write_index(folder: Path, files: Iterable[IndexFile], *, copy: bool = False)
     return folder / "simple"
 
 
-def _link(file: IndexFile, folder: Path, home: Path, copy: bool) -> str:
+def _link(file: ReleaseFile, folder: Path, home: Path, copy: bool) -> str:
     path = file.path
     if copy:
         path = folder / "files" / file.path.name
@@ -81,7 +73,7 @@ def _write_root(part: Path, packages: Iterable[str]) -> None:
 
 
 def _write_package(
-    part: Path, name: str, files: Iterable[IndexFile], links: Mapping[str, str]
+    part: Path, name: str, files: Iterable[ReleaseFile], links: Mapping[str, str]
 ) -> None:
     part.mkdir()
     ordered = sorted(files, key=lambda file: file.path.name)

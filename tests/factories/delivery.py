@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import yaml
 
 from fleetbuild.kubernetes import Delivery
@@ -79,7 +81,10 @@ def wheels_of(plan: Plan) -> dict[str, tuple[ReleaseFile, ...]]:
     """The wheels of each group, as a store would tell them."""
     return {
         group.name: tuple(
-            ReleaseFile(wheel.package, wheel.wheel_version, "ab" * 32) for wheel in group.wheels
+            ReleaseFile(
+                each.package, Path(f"{each.package}-{each.wheel_version}-cp311.whl"), "ab" * 32
+            )
+            for each in group.wheels
         )
         for group in plan.groups
     }

@@ -13,13 +13,13 @@ import pytest
 
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
-from fleetbuild.models import Config, LockedFile, TargetLibc
+from fleetbuild.models import Config, LockedFile, ReleaseFile, TargetLibc
 from fleetbuild.plan.decide import LockRequest
 from fleetbuild.plan.resolve.uv import find_wheels, newest_version, resolve
 from fleetbuild.store import Store
 from fleetbuild.store import fetch as fetching
 from fleetbuild.store.fetch import fetch
-from fleetbuild.store.index import IndexFile, write_index
+from fleetbuild.store.index import write_index
 from fleetbuild.store.index_config import index_settings, settings_of
 from tests.factories.files import make_wheel
 
@@ -43,7 +43,7 @@ def indexes(tmp_path, monkeypatch):
         ]
         write_index(
             tmp_path / index,
-            [IndexFile(name=path.name.partition("-")[0], path=path, sha256=sha256_of(path))
+            [ReleaseFile(name=path.name.partition("-")[0], path=path, sha256=sha256_of(path))
              for path in files],
         )  # fmt: skip
     server = Server(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))

@@ -8,30 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from fleetbuild.audit import file_names
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
-from fleetbuild.store import IndexFile, Store, write_index
+from fleetbuild.store import Store, write_index
 
 
 def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
     """Write an index for each group whose release is complete in the store."""
     return tuple(
         write_index(folder / group, files, copy=True)
-        for group, files in release_index_files(plan, store).items()
+        for group, files in release_files(plan, store).items()
+        if files
     )
-
-
-def release_index_files(plan: Plan, store: Store) -> dict[str, tuple[IndexFile, ...]]:
-    """Return the files for the index of each group whose release is complete in the store."""
-    whole = release_files(plan, store)
-    return {
-        group.name: tuple(held.file for held in _held(group, store))
-        for group in plan.groups
-        if whole.get(group.name)
-    }
 
 
 def release_files(plan: Plan, store: Store) -> dict[str, tuple[ReleaseFile, ...]]:
@@ -62,7 +52,7 @@ def shared_in_cluster_release(plan: Plan, group: PlannedGroup, store: Store) -> 
         return ()
     allowed = {**store.settings.allow_files, **{w.package: w.allow_files for w in group.wheels}}
     return _second_owners(
-        tuple(held.file.path for held in _held(group, store)), tuple(sorted(allowed.items()))
+        tuple(file.path for file in _held(group, store)), tuple(sorted(allowed.items()))
     )
 
 
@@ -73,28 +63,20 @@ def _second_owners(
     return second_owners(paths, dict(allowed))
 
 
-def _wheels(release: Sequence[_Held]) -> Iterator[ReleaseFile]:
+def _wheels(release: Sequence[ReleaseFile]) -> Iterator[ReleaseFile]:
     """Yield each wheel with the libraries that it needs and that no wheel of the release has."""
-    wanted = {name for held in release for name in held.needs}
-    brought = {name for held in release for name in file_names(held.file.path)} if wanted else set()
-    for file, needs in release:
-        version = file.path.name.split("-")[1]
-        left = tuple(name for name in needs if name not in brought)
-        yield ReleaseFile(file.name, version, file.sha256, left, file.path.name)
+    wanted = {name for file in release for name in file.needs}
+    brought = {name for file in release for name in file_names(file.path)} if wanted else set()
+    for file in release:
+        yield file._replace(needs=tuple(name for name in file.needs if name not in brought))
 
 
-class _Held(NamedTuple):
-    file: IndexFile
-    needs: tuple[str, ...] = ()
-
-
-def _held(group: PlannedGroup, store: Store) -> Iterator[_Held]:
+def _held(group: PlannedGroup, store: Store) -> Iterator[ReleaseFile]:
     """Yield the files of a group's release that are in the store."""
     for wheel in group.wheels:
         if stored := store.find(wheel):
-            file = IndexFile(name=wheel.package, path=stored.path, sha256=stored.sha256)
-            yield _Held(file, stored.provenance.needs)
+            yield ReleaseFile(wheel.package, stored.path, stored.sha256, stored.provenance.needs)
     for locked in group.dependencies or ():
         path = store.path_of(locked)
         if path.is_file():
-            yield _Held(IndexFile(name=locked.name, path=path, sha256=locked.sha256))
+            yield ReleaseFile(locked.name, path, locked.sha256)

@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 from uv import find_uv_bin
 
 from fleetbuild.errors import BlockedError, ConfigError, InstallError, UsageError
-from fleetbuild.models import Plan
-from fleetbuild.store import IndexFile, Store, write_index
+from fleetbuild.models import Plan, ReleaseFile
+from fleetbuild.store import Store, write_index
 from fleetbuild.store.fetch_locked import way_on
-from fleetbuild.store.publish.export import release_index_files
+from fleetbuild.store.publish.export import release_files
 from fleetbuild.store.publish.variants import write_uploaded, write_variants
 from fleetbuild.text import clean
 
@@ -68,7 +68,7 @@ def push_to_folder(plan: Plan, store: Store, folder: Path) -> Pushed:
     new: list[str] = []
     present: list[str] = []
     groups: list[str] = []
-    for group, files in release_index_files(plan, store).items():
+    for group, files in release_files(plan, store).items():
         published = {file.path.name: file for file in _published(folder / group)}
         for file in files:
             _refuse_change(published.get(file.path.name), file, folder / group)
@@ -113,13 +113,13 @@ def push_to_server(
     return Pushed(tuple(new), tuple(present), write_uploaded(plan, store, simple, table))
 
 
-def _built(plan: Plan, store: Store) -> Iterator[Upload]:
+def _built(plan: Plan, store: Store) -> Iterator[ReleaseFile]:
     for wheel in plan.wheels:
         if not wheel.published and (stored := store.find(wheel)):
-            yield Upload(stored.path, stored.sha256)
+            yield ReleaseFile(wheel.package, stored.path, stored.sha256)
 
 
-def _published(folder: Path) -> Iterator[IndexFile]:
+def _published(folder: Path) -> Iterator[ReleaseFile]:
     """Yield the files of an index that was pushed or exported to this folder before."""
     for page in sorted(folder.glob("simple/*/index.json")):
         try:
@@ -134,10 +134,10 @@ def _published(folder: Path) -> Iterator[IndexFile]:
         for file, sha256 in rows:
             path = folder / "files" / Path(str(file)).name
             if path.is_file():
-                yield IndexFile(name=str(name), path=path, sha256=str(sha256))
+                yield ReleaseFile(name=str(name), path=path, sha256=str(sha256))
 
 
-def _refuse_change(known: IndexFile | None, file: IndexFile, folder: Path) -> None:
+def _refuse_change(known: ReleaseFile | None, file: ReleaseFile, folder: Path) -> None:
     if known is None or known.sha256 == file.sha256:
         return
     raise UsageError(
@@ -180,14 +180,7 @@ _EXISTS = re.compile(r"already exist|overwrite|updat\w+ asset|redeploy", re.IGNO
 _LOCAL = re.compile(r"local version|can't use.*\+|\+.* (?:invalid|not allowed)", re.IGNORECASE)
 
 
-class Upload(NamedTuple):
-    """A wheel of the store that is to be uploaded."""
-
-    path: Path
-    sha256: str
-
-
-def upload(wheel: Upload, url: str, index: str, login: Mapping[str, str]) -> bool:
+def upload(wheel: ReleaseFile, url: str, index: str, login: Mapping[str, str]) -> bool:
     """Upload a wheel; return False if the index has it already."""
     for attempt in range(1, _TRIES + 1):
         done = _publish(wheel, url, index, login)
@@ -249,7 +242,7 @@ def refuse_login_in(url: str) -> None:
 
 
 def _publish(
-    wheel: Upload, url: str, index: str, login: Mapping[str, str]
+    wheel: ReleaseFile, url: str, index: str, login: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     command = [
         find_uv_bin(), "publish", "--color", "never", "--no-progress",
@@ -272,7 +265,7 @@ def _publish(
         )
 
 
-def _refusal(wheel: Upload, host: str, status: int, output: str) -> InstallError:
+def _refusal(wheel: ReleaseFile, host: str, status: int, output: str) -> InstallError:
     """Return what uv's messages mean: what the server or the network refused, and what to do."""
     name = wheel.path.name
     differs = _DIFFERS.search(output)

@@ -18,6 +18,7 @@ from fleetbuild.emit.flox import flox_files, flox_warnings
 from fleetbuild.emit.nix import nix_files
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, ReleaseFile, TargetLibc
+from tests.factories.delivery import wheels_of
 from tests.factories.files import make_wheel as make_file
 from tests.factories.plans import RELEASE_ID, make_group, make_plan, make_target, make_wheel
 
@@ -93,16 +94,6 @@ def gpu_plan(**changes: Any) -> Plan:
         make_wheel("hnswlib", "0.8.0+cpu.avx2", environment={"CFLAGS": "-O3 -mavx2"}),
     )
     return plan_of(make_group(("gpu-1",), target, wheels))
-
-
-def wheels_of(plan: Plan) -> dict[str, tuple[ReleaseFile, ...]]:
-    return {
-        group.name: tuple(
-            ReleaseFile(each.package, each.wheel_version, "ab" * 32, (), f"{each.package}.whl")
-            for each in group.wheels
-        )
-        for group in plan.groups
-    }
 
 
 def nix(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -267,4 +258,4 @@ def _with_wheel(tmp_path: Path, *, right: bool) -> tuple[Plan, ReleaseFile]:
     """A plan of one group, and its wheel in the folder that `emit` copies to."""
     path = make_file(tmp_path / "cpu-avx2-cp311" / "files", "demo", "0.8.0+cpu.avx2", files=DEMO)
     sha256 = sha256_of(path) if right else "ab" * 32
-    return make_plan(), ReleaseFile("demo", "0.8.0+cpu.avx2", sha256, (), path.name)
+    return make_plan(), ReleaseFile("demo", path, sha256)

@@ -7,6 +7,7 @@ import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 import yaml
@@ -77,7 +78,9 @@ def test_the_init_container_installs_from_the_export(served, tmp_path):
 def test_a_file_with_another_hash_is_not_installed(served, tmp_path):
     url, plan, _ = served
     wrong = hashlib.sha256(b"another").hexdigest()
-    wheels = {"cpu-avx2-cp311": [ReleaseFile("hnswlib", "0.8.0+cpu.avx2", wrong)]}
+    wheels = {
+        "cpu-avx2-cp311": [ReleaseFile("hnswlib", Path("hnswlib-0.8.0+cpu.avx2-cp311.whl"), wrong)]
+    }
     done, _ = install(url, plan, wheels, tmp_path / "volume")
     assert done.returncode != 0
     assert "THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr

@@ -1,5 +1,7 @@
 """Libraries that wheels are linked with: an image is not the node on which they were tried."""
 
+from pathlib import Path
+
 import pytest
 
 import fleetbuild
@@ -21,7 +23,11 @@ CUDA11 = ("libcudart.so.11.0", "libcublas.so.11")
 
 
 def wheels(*needs):
-    return {GROUP: (ReleaseFile("torch", "2.1.0", "0" * 64, needs),)}
+    return {
+        GROUP: (
+            ReleaseFile("torch", Path("torch-2.1.0-cp311-cp311-linux_x86_64.whl"), "0" * 64, needs),
+        )
+    }
 
 
 def elf(*needed):

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -75,7 +76,10 @@ spec:
 
 def files_of(text, plan=None, way="hostpath", **settings):
     plan = plan or make_plan()
-    wheels = {group.name: [ReleaseFile("hnswlib", "0.8.0", "ab" * 32)] for group in plan.groups}
+    wheels = {
+        group.name: [ReleaseFile("hnswlib", Path("hnswlib-0.8.0-cp311.whl"), "ab" * 32)]
+        for group in plan.groups
+    }
     return render_workload(
         plan, "web.yaml", text, delivery=Delivery(way=way, **settings), wheels=wheels
     )

@@ -16,7 +16,8 @@ from fleetbuild import Fleet
 from fleetbuild.audit import check_wheel
 from fleetbuild.cli import app
 from fleetbuild.errors import UsageError
-from fleetbuild.store import IndexFile, Store, StoredWheel, write_index
+from fleetbuild.models import ReleaseFile
+from fleetbuild.store import Store, StoredWheel, write_index
 from fleetbuild.store.provenance.check import provenance_of
 from fleetbuild.store.provenance.sbom import NAME as SBOM
 from fleetbuild.store.provenance.sbom import add_sbom
@@ -176,7 +177,7 @@ def test_another_file_a_changed_source_and_a_revocation_fail(
 
 def test_exports_carry_the_provenance(tmp_path: Path, store: Store, built: Path) -> None:
     stored = store.add(built, planned(), built_on="a", seconds=1)
-    file = IndexFile(name="hnswlib", path=stored.path, sha256=stored.sha256)
+    file = ReleaseFile(name="hnswlib", path=stored.path, sha256=stored.sha256)
     write_index(tmp_path / "out", [file], copy=True)
     report = provenance_of(tmp_path / "out" / "files" / built.name, Store(tmp_path / "no"))
     assert states(report)["hash"] == "ok"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.models import Floors, LockedFile
-from fleetbuild.store import IndexFile, Store, write_index
+from fleetbuild.models import Floors, LockedFile, ReleaseFile
+from fleetbuild.store import Store, write_index
 from tests.factories import plans
 from tests.factories.files import make_wheel
 
@@ -182,8 +182,8 @@ def test_pip_reads_the_index(store, wheel, tmp_path):
     added = store.add(wheel, planned_wheel(), built_on="a", seconds=1)
     other = make_wheel(tmp_path / "built", "dep")
     files = [
-        IndexFile(name="pkg", path=added.path, sha256=added.sha256),
-        IndexFile(name="dep", path=other, sha256=hashlib.sha256(other.read_bytes()).hexdigest()),
+        ReleaseFile(name="pkg", path=added.path, sha256=added.sha256),
+        ReleaseFile(name="dep", path=other, sha256=hashlib.sha256(other.read_bytes()).hexdigest()),
     ]
     for copy in (False, True):
         simple = write_index(tmp_path / f"index{copy}", files, copy=copy)
