@@ -52,7 +52,7 @@ def k8s(emission: Emission) -> EmittedFiles:
         )
     else:
         files = render(plan, serving=serving, delivery=delivery, wheels=wheels)
-        files |= render_labels(emission.whole or plan, serving)
+        files["labels.sh"] = render_labels(emission.whole or plan, serving)["labels.sh"]
         messages = warnings(plan, serving=serving, delivery=delivery, wheels=wheels)
     return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from fleetbuild.kubernetes import Delivery
+from fleetbuild.kubernetes import Delivery, Serving, render_labels
 from fleetbuild.models import Plan, ReleaseFile
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
@@ -90,8 +90,8 @@ def wheels_of(plan: Plan) -> dict[str, tuple[ReleaseFile, ...]]:
     }
 
 
-def cluster(plan: Plan, files: dict[str, str]) -> dict[str, dict[str, str]]:
-    """The generated Nodes with the labels that a kubelet adds itself."""
+def cluster(plan: Plan, serving: Serving) -> dict[str, dict[str, str]]:
+    """The Nodes of nodes.yaml with the labels that a kubelet adds itself."""
     arches = {
         node: {"x86_64": "amd64", "aarch64": "arm64"}[group.target.arch]
         for group in plan.groups
@@ -100,5 +100,5 @@ def cluster(plan: Plan, files: dict[str, str]) -> dict[str, dict[str, str]]:
     return {
         node["metadata"]["name"]: node["metadata"]["labels"]
         | {"kubernetes.io/os": "linux", "kubernetes.io/arch": arches[node["metadata"]["name"]]}
-        for node in yaml.safe_load_all(files["nodes.yaml"])
+        for node in yaml.safe_load_all(render_labels(plan, serving)["nodes.yaml"])
     }

@@ -36,7 +36,8 @@ _PATCHES_HEADER = """\
 The same labels as labels.sh, for server-side apply with a field manager of their own: a label that
 a later file does not have is removed, and other owners' labels stay:
     kubectl apply --server-side --field-manager={manager} -f nodes.yaml
-All these nodes must exist: apply would create a missing Node object.
+All these nodes must exist: apply would create a missing Node object. `emit k8s` and `apply` do not
+write this file, so their folders are safe to apply.
 """
 
 

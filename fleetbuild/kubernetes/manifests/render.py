@@ -34,7 +34,7 @@ from fleetbuild.text import fold
 _MOST = 5  # sentences of one kind
 _KUSTOMIZATION = """\
 The workloads of all groups: kubectl apply -k .
-Labels are not among them: labels.sh or nodes.yaml puts them on the nodes."""
+Labels are not among them: labels.sh puts them on the nodes."""
 
 
 def render(
@@ -44,13 +44,14 @@ def render(
     delivery: Delivery | None = None,
     wheels: Mapping[str, Sequence[ReleaseFile]] | None = None,
 ) -> dict[str, str]:
-    """Return {file name: text}.
+    """Return {file name: text}: the workloads, and labels.sh.
 
-    `serving` is the release of each host, for its labels; by default hosts that the plan found up
-    to date serve its release. `delivery` is how packages get into pods; `wheels` are the files of
-    each group's release, for an init container.
+    Without nodes.yaml: to apply the folder must create no Node. `serving` is the release of each
+    host, for its labels; by default hosts that the plan found up to date serve its release.
+    `delivery` is how packages get into pods; `wheels` are the files of each group's release, for an
+    init container.
     """
-    nodes = render_labels(plan, serving)
+    labels = {"labels.sh": render_labels(plan, serving)["labels.sh"]}
     delivery = delivery or Delivery()
     workloads = {
         f"{delivery.kind}-{label_value(group.name)}.yaml": smoke(
@@ -60,7 +61,7 @@ def render(
     }
     about = "\n".join((_KUSTOMIZATION, *version_skew(plan.groups)))
     all_of_them = kustomization_file(list(workloads), about)
-    files = {**nodes, "kustomization.yaml": all_of_them, **workloads}
+    files = {**labels, "kustomization.yaml": all_of_them, **workloads}
     return dict(sorted(files.items()))
 
 

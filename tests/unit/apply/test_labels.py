@@ -17,7 +17,7 @@ from fleetbuild.apply.verify import Checks, verify_task
 from fleetbuild.apply.wave import manifest
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import Interrupted
-from fleetbuild.kubernetes import render
+from fleetbuild.kubernetes import render_labels
 from fleetbuild.kubernetes.labels.apply import Labelling
 from fleetbuild.kubernetes.labels.labeller import (
     LabelTargets,
@@ -450,13 +450,13 @@ def test_each_release_has_a_field_manager_and_the_file_says_so() -> None:
     )  # fmt: skip
     assert Labelling("x.org", "staging").manager == "fleetbuild-staging@x.org"
     staging = plan(AVX, release="staging")
-    assert "--field-manager=fleetbuild-staging " in render(staging)["nodes.yaml"]
-    assert "--field-manager=fleetbuild " in render(PLAN)["nodes.yaml"]
+    assert "--field-manager=fleetbuild-staging " in render_labels(staging)["nodes.yaml"]
+    assert "--field-manager=fleetbuild " in render_labels(PLAN)["nodes.yaml"]
 
 
 def test_files_of_a_plan_from_a_cluster_take_no_release_labels_off() -> None:
     """Its nodes may serve releases that were installed over SSH, with another plan."""
-    files = render(PLAN.model_copy(update={"facts_source": "cluster"}))
+    files = render_labels(PLAN.model_copy(update={"facts_source": "cluster"}))
     assert not re.search(r"fleetbuild\.dev/\S+-( |$)", files["labels.sh"], re.MULTILINE)
-    assert re.search(r"fleetbuild\.dev/\S+-( |$)", render(PLAN)["labels.sh"], re.MULTILINE)
+    assert re.search(r"fleetbuild\.dev/\S+-( |$)", render_labels(PLAN)["labels.sh"], re.MULTILINE)
     assert "--field-manager=fleetbuild.cluster " in files["nodes.yaml"]

@@ -126,8 +126,7 @@ def test_only_a_host_path_needs_a_privileged_namespace(api: RealApi) -> None:
 
 @pytest.mark.usefixtures("scheduler")
 def test_the_scheduler_puts_each_pod_where_its_wheels_run(api: RealApi) -> None:
-    files = render(PLAN, serving=as_planned(PLAN, EVERYONE))
-    for name, labels in cluster(PLAN, files).items():
+    for name, labels in cluster(PLAN, as_planned(PLAN, EVERYONE)).items():
         join(api, name, labels)
     wanted = {}
     for way in WAYS:

@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetbuild import Fleet
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes import (
     Delivery,
@@ -15,6 +16,7 @@ from fleetbuild.kubernetes import (
     feature_file,
     node_labels,
     render,
+    render_labels,
     warnings,
 )
 from fleetbuild.kubernetes.manifests.names import is_label_value, is_subdomain
@@ -43,11 +45,21 @@ def valid_labels(labels):
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(version):
-    files = render(gpu_fleet(), serving=as_planned(gpu_fleet(), {"gpu-1", "cpu-1", "cpu-2"}))
+    serving = as_planned(gpu_fleet(), {"gpu-1", "cpu-1", "cpu-2"})
+    files = render_labels(gpu_fleet(), serving) | render(gpu_fleet(), serving=serving)
     for name, text in files.items():
         if name.endswith(".yaml") and name != "kustomization.yaml":
             for document in yaml.safe_load_all(text):
                 accept(document, version)
+
+
+@pytest.mark.parametrize("kind", ["k8s", "kustomize", "policy", "rbac"])
+def test_to_apply_a_folder_creates_no_node(tmp_path, kind):
+    files = Fleet(state_dir=tmp_path).emit(kind, plan=gpu_fleet()).files
+    manifests = [text for name, text in files.items() if name.endswith((".yaml", ".json"))]
+    assert manifests
+    documents = [each for text in manifests for each in yaml.safe_load_all(text)]
+    assert "Node" not in {document["kind"] for document in documents if document}
 
 
 def test_a_deployment_waits_for_the_verified_release():
@@ -83,7 +95,7 @@ def test_pods_of_a_gpu_group_request_a_gpu():
 
 def test_only_verified_nodes_get_release_labels():
     plan = gpu_fleet()
-    files = render(plan, serving=as_planned(plan, {"cpu-2"}))
+    files = render_labels(plan, as_planned(plan, {"cpu-2"}))
     documents = yaml.safe_load_all(files["nodes.yaml"])
     labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in documents}
     assert labels["gpu-1"] == {
@@ -106,12 +118,12 @@ def test_only_verified_nodes_get_release_labels():
 
 def test_without_an_apply_only_up_to_date_nodes_get_release_labels():
     group = make_group(("a", "b"), installs=Installs(install=("a",), up_to_date=("b",)))
-    files = render(make_plan((group,)))
+    files = render_labels(make_plan((group,)))
     nodes = yaml.safe_load_all(files["nodes.yaml"])
     released = {n["metadata"]["name"] for n in nodes if RELEASE_LABEL in n["metadata"]["labels"]}
     assert released == {"b"}
     blocked = make_group(wheels=(make_wheel(action="blocked"),))
-    nothing = render(make_plan((blocked,)))
+    nothing = render_labels(make_plan((blocked,)))
     commands = [line for line in nothing["labels.sh"].splitlines() if line.startswith("kubectl")]
     assert len(commands) == 2
     assert "=" not in "".join(commands).replace("failed=1", "")
@@ -123,7 +135,7 @@ def test_without_an_apply_only_up_to_date_nodes_get_release_labels():
 def test_a_node_with_an_unknown_release_keeps_its_labels():
     plan = make_plan()
     old = plan.nodes["a"].model_copy(update={"current": "f" * 16})
-    files = render(plan.model_copy(update={"nodes": {**plan.nodes, "a": old}}))
+    files = render_labels(plan.model_copy(update={"nodes": {**plan.nodes, "a": old}}))
     assert [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])] == ["b"]
     assert " a " not in files["labels.sh"].partition("failed=0")[2]
 
@@ -165,7 +177,7 @@ def test_releases_side_by_side_share_no_label():
 def test_nodes_with_invalid_names_are_left_out_with_a_warning():
     names = {"a": "Bad_Name\n; reboot", "b": "same", "c": "same", "d": "fine"}
     plan = make_plan((make_group(("a", "b", "c", "d")),), names=names)
-    files = render(plan, serving=as_planned(plan, set("abcd")))
+    files = render_labels(plan, as_planned(plan, set("abcd")))
     assert [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])] == ["fine"]
     assert "reboot" not in files["labels.sh"]
     bad, same = warnings(plan)
@@ -234,7 +246,8 @@ def test_any_fleet_gives_manifests_that_are_valid_and_the_same_each_time(
     assert valid_labels(node_labels(plan, planned))
     files = render(plan, serving=as_planned(plan, {node}))
     assert files == render(plan, serving=as_planned(plan, {node}))
-    labelled = [n["metadata"]["name"] for n in yaml.safe_load_all(files["nodes.yaml"])]
+    labels = render_labels(plan, as_planned(plan, {node}))
+    labelled = [n["metadata"]["name"] for n in yaml.safe_load_all(labels["nodes.yaml"])]
     assert labelled == ([node.lower()] if is_subdomain(node.lower()) else [])
     for name, text in files.items():
         if name.startswith("deployment-"):

@@ -142,8 +142,9 @@ def rendered(nodes: Nodes, kind: Any = "labels") -> dict[str, str]:
     return dict(fleetbuild.Fleet(state_dir=nodes.state.root).emit(kind, plan=nodes.plan).files)
 
 
-@pytest.mark.parametrize("kind", ["labels", "k8s"])
-@pytest.mark.parametrize("put", [labels_sh, nodes_yaml])
+@pytest.mark.parametrize(
+    ("put", "kind"), [(labels_sh, "labels"), (labels_sh, "k8s"), (nodes_yaml, "labels")]
+)
 def test_after_a_rollback_emitted_files_name_the_previous_release(
     nodes: Nodes, api: FakeApi, tmp_path: Path, put: Callable[..., None], kind: str
 ) -> None:
