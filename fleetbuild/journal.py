@@ -1,15 +1,16 @@
 """The journal: one JSON line for each start and end of a step, on disk before the next step.
 
-In: notes of a run. Out: the builds that were left running, and the nodes that were left drained. A
-resumed run does not rely on the journal for finished work, because nodes and store show it.
+In: notes of a run. Out: the builds that were left running, the nodes that were left drained, and
+how long a batch of nodes took. A resumed run does not rely on the journal for finished work, because nodes and store show it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from threading import Lock
 from typing import Any
 
@@ -72,6 +73,23 @@ class Journal:
                 case {"what": "drain ended", "node": str(node)}:
                     drained.pop(node, None)
         return list(drained)
+
+    def step_seconds(self, packages: Sequence[str]) -> float | None:
+        """Return how long a batch of nodes took in the last apply of these packages, or None.
+
+        It is the median of the batches in which no node failed.
+        """
+        runs: list[list[float]] = []
+        counts = False
+        for entry in self._entries():
+            match entry:
+                case {"what": "run started"}:
+                    counts = entry.get("packages") == list(packages)
+                    runs.append([])
+                case {"stage": "install", "seconds": int() | float() as seconds, "failures": 0}:
+                    if counts:
+                        runs[-1].append(seconds)
+        return next((median(run) for run in reversed(runs) if run), None)
 
     def _entries(self) -> list[dict[str, Any]]:
         """Return the entries of all journals in this folder, in the order of their numbers."""

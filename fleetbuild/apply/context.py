@@ -140,10 +140,11 @@ class Run:
         self.journal.note("stage started", stage=stage)
         self.tell(stage, "started", message, **details)
         yield outcome
-        self.journal.note("stage ended", stage=stage)
+        seconds = round(monotonic() - start, 3)
+        self.journal.note("stage ended", stage=stage, seconds=seconds, failures=outcome.failures)
         state = "failed" if outcome.failures else "ok"
         summary = f"{message}, {outcome.failures} failed" if outcome.failures else message
-        ended = {**details, "nodes": outcome.nodes, "seconds": round(monotonic() - start, 3)}
+        ended = {**details, "nodes": outcome.nodes, "seconds": seconds}
         self.tell(stage, state, summary, **ended)
 
 

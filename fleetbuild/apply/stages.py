@@ -94,7 +94,8 @@ REPAIR_STAGES = STAGES[:-1]
 def carry_out(run: Run, stages: Sequence[StageFunction] = STAGES) -> Result:
     """Run the stages under the run lock; save and return the result."""
     with hold_run_lock(run.state.create().lock_file):
-        run.journal.note("run started", plan=run.plan.digest)
+        packages = run.plan.package_names
+        run.journal.note("run started", plan=run.plan.digest, packages=packages)
         try:
             progress = reduce(lambda so_far, stage: stage(run, so_far), stages, Progress())
         except FleetbuildError as error:

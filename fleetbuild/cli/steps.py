@@ -18,6 +18,8 @@ from fleetbuild.cli.show import plan as plan_report
 from fleetbuild.cli.show import result as result_report
 from fleetbuild.cli.show.facts import probing as probing_nodes
 from fleetbuild.cli.show.progress import listening, waiting
+from fleetbuild.journal import Journal
+from fleetbuild.state import StateDir
 
 if TYPE_CHECKING:
     from fleetbuild import (
@@ -185,7 +187,9 @@ def show_plan(run: Session, plan: Plan, probing: float, resolving: float) -> Non
 
         out.say("")
         out.show(tradeoff_table(plan))
-    out.say("", *plan_report.plan_ending(plan, verbose=out.verbose))
+    journal = Journal(StateDir(run.state_dir).journal / "-")  # any name: it reads the whole folder
+    step = journal.step_seconds(plan.package_names)
+    out.say("", *plan_report.plan_ending(plan, step, verbose=out.verbose))
 
 
 def is_plan(what: str) -> bool:

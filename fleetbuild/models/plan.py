@@ -369,6 +369,11 @@ class Plan(Frozen):
         return self.exit_code
 
     @property
+    def package_names(self) -> list[str]:
+        """The packages that have wheels in this plan."""
+        return sorted({wheel.package for wheel in self.wheels})
+
+    @property
     def changes(self) -> dict[str, tuple[str, ...]]:
         """The groups with nodes to change, and these nodes."""
         nodes = {

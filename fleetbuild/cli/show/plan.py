@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetbuild.apply.rollout import GROUPS_AT_ONCE
 from fleetbuild.cli.show.targets import (
     members,
     narrowed_targets,
@@ -60,8 +62,11 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
     return Text("\n").join(cards)
 
 
-def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
-    """Return what needs attention, then the plan in one line."""
+def plan_ending(plan: Plan, step: float | None = None, *, verbose: bool = False) -> list[str]:
+    """Return what needs attention, then the plan in one line.
+
+    `step` is the seconds that a batch of nodes took in the last apply of these packages.
+    """
     lines = [f"warning: {clean(warning)}" for warning in plan.warnings]
     if verbose:
         lines += [
@@ -79,7 +84,7 @@ def plan_ending(plan: Plan, *, verbose: bool = False) -> list[str]:
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
     if plan.summary.nodes_to_change:
-        lines += rollout_lines(plan)
+        lines += rollout_lines(plan, step)
     lines += _in_users_folder(plan)
     return [*lines, summary_line(plan)]
 
@@ -102,11 +107,11 @@ def _in_containers(plan: Plan) -> Iterator[str]:
         yield f"Builds on {nodes} run in a container of {plan.build_container}, image {image[:12]}."
 
 
-def rollout_lines(plan: Plan) -> list[str]:
-    """Return the rollout: the canaries, the batches, and in numbers when each group stops."""
+def rollout_lines(plan: Plan, step: float | None = None) -> list[str]:
+    """Return the rollout: its batches, in numbers when each group stops, and how long it takes."""
     rollout = plan.rollout
     if all(len(group.nodes) < 2 for group in plan.groups):
-        return [*hook_lines(plan)]
+        return [*(_time(plan, step) if step else ()), *hook_lines(plan)]
     first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
     steps = ", then ".join(_share(step) for step in rollout.steps)
     canary = "after a failed canary, " if rollout.canary else ""
@@ -117,8 +122,20 @@ def rollout_lines(plan: Plan) -> list[str]:
             f" {_share(rollout.max_unreachable)} stopped answering."
         ),
         *_stops(plan),
+        *_time(plan, step),
         *hook_lines(plan),
     ]
+
+
+def _time(plan: Plan, step: float | None) -> Iterator[str]:
+    """Yield how long the rollout takes. Groups install side by side."""
+    if step is None:
+        yield "  How long it takes is not known: no apply from here has installed these packages."
+        return
+    steps = [_steps(plan, group) for group in plan.groups]
+    most = max(max(steps), math.ceil(sum(steps) / GROUPS_AT_ONCE))
+    each = f": {most} steps of {duration(step)} each" if most > 1 else ""
+    yield f"  The rollout takes about {duration(most * step)}{each}, as in the last apply."
 
 
 def hook_lines(plan: Plan) -> Iterator[str]:
@@ -135,11 +152,11 @@ def _stops(plan: Plan) -> Iterator[str]:
     shares = (*rollout.steps, rollout.max_fail, rollout.max_unreachable)
     if not any(isinstance(share, str) for share in shares):
         return
-    sizes: dict[int, list[str]] = {}
+    alike: dict[tuple[int, int], list[str]] = {}
     for group in plan.groups:
         if group.name in plan.changes:
-            sizes.setdefault(len(group.nodes), []).append(group.name)
-    for size, groups in sizes.items():
+            alike.setdefault((len(group.nodes), _steps(plan, group)), []).append(group.name)
+    for (size, steps), groups in alike.items():
         batches = [str(each) for each in islice(rollout.batches(size), len(rollout.steps))]
         limits = (
             (rollout.failures(size) + 1, "failed node"),
@@ -149,16 +166,17 @@ def _stops(plan: Plan) -> Iterator[str]:
         stops = " or ".join(count(most, what) for most, what in known)
         verb = "stops" if len(known) == 1 and known[0][0] == 1 else "stop"
         pace = "one by one" if set(batches) == {"1"} else f"{', then '.join(batches)} at a time"
-        pace += f", in {count(_steps(plan, size), 'step')}" if size > 1 else ""
+        pace += f", in {count(steps, 'step')}" if size > 1 else ""
         ends = f"; {stops} {verb} the rest of the group, and no other group" if size > 1 else ""
         yield f"  {fold(groups)} ({count(size, 'node')}): {pace}{ends if stops else ''}."
 
 
-def _steps(plan: Plan, size: int) -> int:
-    """Return how many installs follow one another in a group of this size, its canaries first."""
-    canaries = min(plan.rollout.canary, size)
-    left, steps = size - canaries, int(canaries > 0)
-    for batch in plan.rollout.batches(size):
+def _steps(plan: Plan, group: PlannedGroup) -> int:
+    """Return how many installs follow one another in a group, its canaries first."""
+    changing = len(plan.changes.get(group.name, ()))
+    canaries = min(plan.rollout.canary, changing)
+    left, steps = changing - canaries, int(canaries > 0)
+    for batch in plan.rollout.batches(len(group.nodes)):
         if left <= 0:
             return steps
         left, steps = left - batch, steps + 1

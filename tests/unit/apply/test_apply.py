@@ -81,6 +81,16 @@ def test_builds_once_for_each_group_and_installs_the_weakest_first(
     assert told[-1].stage == "done"
 
 
+def test_an_apply_leaves_how_long_its_steps_took_for_the_next_plan(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    apply(fleet, tmp_path)
+    apply(fleet, tmp_path)  # it installs nothing
+    run = fleet.run(PLAN, tmp_path / "state")
+    assert run.journal.step_seconds(PLAN.package_names) is not None
+    assert run.journal.step_seconds(["another"]) is None
+
+
 def test_the_second_apply_starts_no_playbook(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path)
     before = len(fleet.calls)

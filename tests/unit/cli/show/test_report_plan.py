@@ -167,6 +167,7 @@ def test_the_end_names_missing_nodes_and_the_counts() -> None:
             "  cpu-avx2-cp311 (3 nodes): one by one, in 3 steps; 1 failed node or 2 unreachable"
             " nodes stop the rest of the group, and no other group."
         ),
+        "  How long it takes is not known: no apply from here has installed these packages.",
         (
             "Plan: 1 wheel to build, 1 reused. "
             "3 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
@@ -185,7 +186,7 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
         "before": {"command": "kubectl cordon", "timeout": 60},
         "after": {"playbook": "/etc/undrain.yml"},
     }
-    assert report.plan_ending(plan(groups=(big,), rollout=rollout))[2:-1] == [
+    assert report.plan_ending(plan(groups=(big,), rollout=rollout), 25)[2:-1] == [
         (
             "Rollout: 1 node, then 5 nodes, then 30% of its nodes at a time. A group stops after"
             " more than 10% of its nodes failed, or after more than 3 nodes stopped answering."
@@ -194,14 +195,32 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
             "  cpu-avx2-cp311 (40 nodes): 1, then 5, then 12 at a time, in 5 steps; 5 failed nodes"
             " or 4 unreachable nodes stop the rest of the group, and no other group."
         ),
+        "  The rollout takes about 2 min 05: 5 steps of 25 s each, as in the last apply.",
         "  before each switch: kubectl cordon (at most 60 s)",
         "  after each switch: playbook /etc/undrain.yml (at most 300 s)",
     ]
     alone = (group("avx2", ["n"], wheel("build", "avx2"), Installs(install=("n",))),)
     assert report.rollout_lines(plan(groups=alone)) == []
+    assert report.rollout_lines(plan(groups=alone), 3.21) == [
+        "  The rollout takes about 3.2 s, as in the last apply."
+    ]
     numbers = {"serial": 2, "max_fail": 0, "max_unreachable": 1}
     exact = report.rollout_lines(plan(groups=(big,), rollout=numbers))
-    assert len(exact) == 1  # numbers need no further line
+    assert len(exact) == 2  # numbers need no further line
+    few = group("avx2", many, wheel("reuse", "avx2"), Installs(install=("n39",)))
+    assert any("in 1 step;" in line for line in report.rollout_lines(plan(groups=(few,))))
+
+
+def test_ten_groups_take_longer_than_eight() -> None:
+    """Eight install side by side."""
+    groups = [
+        group("avx2", [f"{name}-{number}" for number in range(4)], wheel("reuse", "avx2"),
+              Installs(install=tuple(f"{name}-{number}" for number in range(4))))
+        .model_copy(update={"name": name})
+        for name in "abcdefghij"
+    ]  # fmt: skip
+    assert "4 steps of 10 s" in " ".join(report.rollout_lines(plan(groups=groups[:8]), 10))
+    assert "5 steps of 10 s" in " ".join(report.rollout_lines(plan(groups=groups), 10))
 
 
 def test_reasons_for_apply_to_refuse_are_shown() -> None:
