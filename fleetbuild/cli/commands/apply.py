@@ -55,6 +55,7 @@ def apply(
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import result as report
         from fleetbuild.cli.show.plan import hook_lines
+        from fleetbuild.text import state_option
 
         planning = {"config": nodes.config, "limit": nodes.limit, **vars(packages)}
         if steps.is_plan(what) if what is not None else _means_last_plan(run, **planning):
@@ -79,7 +80,9 @@ def apply(
             )
             fleet.save_plan(made)
             steps.show_plan(run, made, seconds, resolving)
-            if not _agreed(run, made.summary.nodes_to_change, yes=yes):
+            ways_in = f"{nodes.logins}{steps.cluster_options(cluster)}"
+            ways_in += state_option(output.state_dir)
+            if not _agreed(run, made.summary.nodes_to_change, ways_in, yes=yes):
                 run.out.say("Nothing was changed.")
                 return
         work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure)
@@ -149,12 +152,12 @@ def _packages_of_last_plan(run: Session, fleet: Fleet, *, yes: bool) -> list[str
     return list(last.packages)
 
 
-def _agreed(run: Session, nodes_to_change: int, *, yes: bool) -> bool:
+def _agreed(run: Session, nodes_to_change: int, options_: str, *, yes: bool) -> bool:
     if yes or nodes_to_change == 0:
         return True
     if not at_terminal():
         raise UsageError(
             "Standard input is not a terminal, and apply asks before it changes nodes.",
-            "Add --yes, or apply the saved plan: fleetbuild apply",
+            f"Add --yes, or apply the saved plan: fleetbuild apply{options_}",
         )
     return run.out.ask("Apply this plan?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -36,19 +37,28 @@ def remove(
     """
     with output.session() as run:
         from fleetbuild.cli import steps
+        from fleetbuild.cli.show.status import now_serving
         from fleetbuild.cli.show.text import fold
+        from fleetbuild.text import same_fleet
 
         if install_path is not None and not install_path.startswith("/"):
             raise UsageError(f"{install_path!r} is not an absolute path.", "Write it from / on.")
         fleet = steps.open_fleet(run, inventory, command="remove", nodes=nodes, cluster=cluster)
         if not yes:
             names = [node.name for node in fleet.inventory.nodes]
-            if output.json or not at_terminal():
-                raise UsageError(
-                    "Nobody can be asked here whether the releases are to be removed.", "Add --yes."
-                )
             below = f" below {install_path}" if install_path else ""
-            run.out.say(f"All releases{below} are removed from {fold(names)}.")
+            called = f"All releases called {fleet.config.release}{below}"
+            run.out.say(f"{called} are removed from {fold(names)}.")
+            if install_path is None and not output.json:
+                run.out.say(*now_serving(steps.status(run, fleet, offline=False)))
+            if output.json or not at_terminal():
+                path = f" --install-path {shlex.quote(install_path)}" if install_path else ""
+                options_ = f"{path}{nodes.again}{steps.cluster_options(cluster)}"
+                raise UsageError(
+                    "Nothing was removed: standard input is not a terminal, and remove asks first.",
+                    f"Run: fleetbuild remove {same_fleet(inventory, output.state_dir)}"
+                    f"{options_} --yes",
+                )
             if not run.out.ask("Remove them?"):
                 run.out.say("Nothing was changed.")
                 return

@@ -89,6 +89,19 @@ def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
     return lines or ["No node serves a release."]
 
 
+def now_serving(nodes: Mapping[str, NodeStatus]) -> list[str]:
+    """Return which release serves on which nodes, and which one a rollback would switch to."""
+    alike: dict[tuple[str | None, str | None], list[str]] = {}
+    for name, node in nodes.items():
+        alike.setdefault((node.release_id, node.previous), []).append(name)
+    return [
+        f"{fold(names)}: "
+        + (f"release {clean(now)}" if now else "no release, or not reached")
+        + (f", and {clean(before)} before it" if before else "")
+        for (now, before), names in alike.items()
+    ]
+
+
 def drifted_nodes(nodes: Mapping[str, NodeStatus]) -> list[str]:
     """Return the nodes that differ from what the last apply or rollback left."""
     return [name for name, node in nodes.items() if node.drift not in (None, "none")]

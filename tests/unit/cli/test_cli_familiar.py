@@ -238,6 +238,7 @@ def test_remove_asks_and_then_removes(
         return RunResult(plan_digest="", nodes=(node,), changed=True)
 
     monkeypatch.setattr("fleetbuild.fleet.Fleet.remove", remove)
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {})
     monkeypatch.setattr("fleetbuild.cli.commands.remove.at_terminal", lambda: True)
     result = run("remove", FLEET, *words, stdin=answer)
     assert result.exit_code == 0, result.output
@@ -246,8 +247,31 @@ def test_remove_asks_and_then_removes(
     assert ("1 node without releases" in result.stdout) is went
 
 
-def test_remove_without_a_terminal_needs_yes(run: Run) -> None:
+def test_a_refused_remove_shows_what_serves_where(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = {
+        "n1": NodeStatus(node="n1", state="ok", release_id="r2", previous="r1"),
+        "n2": NodeStatus(node="n2", state="ok", release_id="r2", previous="r1"),
+        "n3": NodeStatus(node="n3", state="ok", release_id="r2"),
+        "n4": NodeStatus(node="n4", state="unreachable"),
+    }
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: serving)
     result = run("remove", FLEET)
     assert result.exit_code == 2
-    assert "Add --yes." in result.output
+    assert "n[1-2]: release r2, and r1 before it" in result.stdout
+    assert "n3: release r2\n" in result.stdout
+    assert "n4: no release, or not reached" in result.stdout
+    assert f"Run: fleetbuild remove {FLEET} --yes" in result.output
+    silent = run("remove", FLEET, "--json")
+    assert silent.exit_code == 2
+    assert "release r2" not in silent.output
+
+
+def test_remove_without_a_terminal_needs_yes(run: Run) -> None:
+    result = run("remove", FLEET, "--install-path", "/my old", "--limit", "avx2*", "--state-dir", "s")
+    assert result.exit_code == 2
+    words = "--state-dir s --install-path '/my old' --limit 'avx2*' --yes"
+    assert f"fleetbuild remove {FLEET} {words}" in " ".join(result.output.split())
+    assert "All releases called default below /my old are removed from avx2-gpu." in result.output
     assert run("remove", FLEET, "--install-path", "old", "--yes").exit_code == 2
