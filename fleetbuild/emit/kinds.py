@@ -61,6 +61,7 @@ _OWN = (
     _own("nfd", has_releases=False),
     _own("affinity"),
     _own("kustomize"),
+    _own("helm"),
     _own("containers", has_wheels=True),
     _own("builds"),
     _own("nix", has_wheels=True),

@@ -24,6 +24,7 @@ from fleetbuild.kubernetes import (
     node_feature_rule,
     node_warnings,
     render,
+    render_helm,
     render_kustomize,
     render_labels,
     render_workload,
@@ -63,6 +64,15 @@ def kustomize(emission: Emission) -> EmittedFiles:
     wheels = release_files(plan, emission.store)
     messages = warnings(plan, delivery=delivery, wheels=wheels)
     files = render_kustomize(plan, delivery=delivery, wheels=wheels)
+    return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
+
+
+def helm(emission: Emission) -> EmittedFiles:
+    """Return a values file for each group, for a Helm chart of the user."""
+    plan, delivery = emission.plan, emission.delivery
+    wheels = release_files(plan, emission.store)
+    messages = warnings(plan, delivery=delivery, wheels=wheels)
+    files = render_helm(plan, delivery=delivery, wheels=wheels)
     return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
 
 

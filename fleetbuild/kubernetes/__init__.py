@@ -16,6 +16,7 @@ from fleetbuild.kubernetes.manifests.options import Delivery, Kind, Way
 from fleetbuild.kubernetes.manifests.render import (
     node_warnings,
     render,
+    render_helm,
     render_kustomize,
     render_labels,
     render_workload,
@@ -40,6 +41,7 @@ __all__ = [
     "node_labels",
     "node_warnings",
     "render",
+    "render_helm",
     "render_kustomize",
     "render_labels",
     "render_workload",

@@ -280,6 +280,13 @@ def kustomize(*, pods: DeliveryOptions, out: Out = None, output: OutputOptions) 
 
 
 @_command
+def helm(*, pods: DeliveryOptions, out: Out = None, output: OutputOptions) -> None:
+    """Write a values file per group, for a Helm chart of yours."""
+    with output.session() as run:
+        _emit(run, "helm", out, delivery=pods.delivery("helm"))
+
+
+@_command
 def labels(
     *,
     remove: Remove = False,

@@ -15,6 +15,7 @@ from fleetbuild.kubernetes.labels.node_labels import (
     node_patches,
 )
 from fleetbuild.kubernetes.labels.release_labels import Serving, as_planned, hosts, labels_by_node
+from fleetbuild.kubernetes.manifests.helm_values import helm_values
 from fleetbuild.kubernetes.manifests.images import default_image
 from fleetbuild.kubernetes.manifests.kustomize import kustomization, kustomization_file
 from fleetbuild.kubernetes.manifests.names import is_subdomain, label_value
@@ -76,6 +77,17 @@ def render_kustomize(
     delivered = deliveries(plan, delivery, wheels)
     parts = [(group, needs.of(delivery.kind), image) for group, needs, image in delivered]
     return kustomization(plan, delivery.kind, parts)
+
+
+def render_helm(
+    plan: Plan,
+    *,
+    delivery: Delivery,
+    wheels: Mapping[str, Sequence[ReleaseFile]] | None = None,
+) -> dict[str, str]:
+    """Return a values file for each group, for Helm charts of the user."""
+    check_domain(plan.label_domain)
+    return helm_values(delivery.kind, deliveries(plan, delivery, wheels))
 
 
 def render_workload(
