@@ -1,7 +1,8 @@
 """The journal: one JSON line for each start and end of a step, on disk before the next step.
 
 In: notes of a run. Out: the builds that were left running, the nodes that were left drained, and
-how long a batch of nodes took. A resumed run does not rely on the journal for finished work, because nodes and store show it.
+how long a batch of nodes took. A resumed run does not rely on the journal for finished work,
+because nodes and store show it.
 """
 
 from __future__ import annotations

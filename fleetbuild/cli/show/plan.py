@@ -133,7 +133,7 @@ def _time(plan: Plan, step: float | None) -> Iterator[str]:
         yield "  How long it takes is not known: no apply from here has installed these packages."
         return
     steps = [_steps(plan, group) for group in plan.groups]
-    most = max(max(steps), math.ceil(sum(steps) / GROUPS_AT_ONCE))
+    most = max(*steps, math.ceil(sum(steps) / GROUPS_AT_ONCE))
     each = f": {most} steps of {duration(step)} each" if most > 1 else ""
     yield f"  The rollout takes about {duration(most * step)}{each}, as in the last apply."
 

@@ -269,7 +269,9 @@ def test_a_refused_remove_shows_what_serves_where(
 
 
 def test_remove_without_a_terminal_needs_yes(run: Run) -> None:
-    result = run("remove", FLEET, "--install-path", "/my old", "--limit", "avx2*", "--state-dir", "s")
+    result = run(
+        "remove", FLEET, "--install-path", "/my old", "--limit", "avx2*", "--state-dir", "s"
+    )
     assert result.exit_code == 2
     words = "--state-dir s --install-path '/my old' --limit 'avx2*' --yes"
     assert f"fleetbuild remove {FLEET} {words}" in " ".join(result.output.split())

@@ -22,7 +22,9 @@ SITE = Pods(
     cpu_limit="2",
 )
 # What the comments of a values file tell the owner of a chart to add.
-FIELD = "{indent}{{{{- with .Values.{key} }}}}\n{indent}{key}: {{{{- toYaml . | nindent {deep} }}}}\n"
+FIELD = (
+    "{indent}{{{{- with .Values.{key} }}}}\n{indent}{key}: {{{{- toYaml . | nindent {deep} }}}}\n"
+)
 OF_POD = ("initContainers", "runtimeClassName", "priorityClassName")
 
 
