@@ -150,7 +150,7 @@ def test_a_change_that_the_policy_refuses_is_explained(api: RealApi, tmp_path: P
         wanted = WantedLabels({}, {"other.example.org/class": "cpu-avx2"})
         outcome = label(client, wanted, Labelling("other.example.org"))
     assert outcome.state == "forbidden"
-    assert "with the prefix fleetbuild.dev/" in str(outcome.reason)
+    assert "only labels and annotations of fleetbuild.dev/" in str(outcome.reason)
     assert "fleetbuild emit rbac" in str(outcome.fix)
 
 

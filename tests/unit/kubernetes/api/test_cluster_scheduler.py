@@ -184,7 +184,8 @@ def claim(api: RealApi, document: dict[str, Any]) -> None:
 
 def place(api: RealApi, files: dict[str, str], suffix: str) -> set[str | None]:
     """Where the pods of all Jobs land; nobody here makes pods of Jobs but we."""
-    documents = [each for text in files.values() for each in yaml.safe_load_all(text)]
+    manifests = [text for name, text in files.items() if name.endswith(".yaml")]
+    documents = [each for text in manifests for each in yaml.safe_load_all(text)]
     names = set()
     for job in (each for each in documents if each["kind"] == "Job"):
         name = f"{job['metadata']['name'][:50]}-{suffix}"
