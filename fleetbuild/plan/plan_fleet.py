@@ -50,8 +50,8 @@ from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.published import PublishedChoices
 from fleetbuild.plan.document import make_plan
 from fleetbuild.plan.resolve.known_deaths import nodes_with_known_deaths
-from fleetbuild.plan.resolve.published import find_published
-from fleetbuild.plan.resolve.requested import requested_packages
+from fleetbuild.plan.resolve.published import find_published, find_pure
+from fleetbuild.plan.resolve.requested import as_pure, requested_packages
 from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_packages
 from fleetbuild.plan.resolve.sources import Sources
 from fleetbuild.plan.resolve.uv import resolve_all
@@ -126,10 +126,14 @@ def plan_fleet(
     results = Results(state_dir / "checks")
     planner = _Planner(group, inventory, facts, config, store, results, on_event)
     fleet = group(wanted)
+    if pure := find_pure(fleet.groups, wanted, local, store):
+        wanted = tuple(as_pure(each) if each.name in pure else each for each in wanted)
+        fleet = group(wanted)
     published: PublishedChoices = {}
-    if fleet.groups and config.build.policy != "targeted":
-        planner.report(f"Looking for wheels of {', '.join(package.text for package in wanted)}")
-        published = find_published(fleet.groups, wanted, local, store, results)
+    takes = [each for each in wanted if config.build.policy != "targeted" or each.name in pure]
+    if fleet.groups and takes:
+        planner.report(f"Looking for wheels of {', '.join(package.text for package in takes)}")
+        published = find_published(fleet.groups, takes, local, store, results)
     sources = Sources(local, recipes, store)
     if config.build.policy != "published":  # there, a package is published or blocked
         built = [each for each in wanted if is_built(each, fleet.groups, wanted, published)]

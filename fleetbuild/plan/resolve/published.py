@@ -1,6 +1,7 @@
 """Find published wheels, and read the machine code of wheels whose requirements are not stated.
 
-In: groups, packages, the store. Out: a `PublishedChoice` for each package and group.
+In: groups, packages, the store. Out: a `PublishedChoice` for each package and group; and which
+packages are of pure Python.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.evidence import Results, implied_features, verdict_from
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import VERDICT_WORDS
-from fleetbuild.models import LockedFile, Target
+from fleetbuild.models import LockedFile, Target, TargetLibc
 from fleetbuild.plan.decide import LockRequest, Package, Resolution
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import versions_of
@@ -23,7 +24,41 @@ from fleetbuild.plan.decide.wheels.published import (
     must_be_read,
 )
 from fleetbuild.plan.resolve.uv import find_wheels
+from fleetbuild.recipes import GENERIC
 from fleetbuild.store import Store
+
+_NEWEST = TargetLibc(family="glibc", floor="2.40")
+
+
+def find_pure(
+    groups: Sequence[DraftGroup],
+    packages: Sequence[Package],
+    local: Collection[str],
+    store: Store,
+) -> set[str]:
+    """Return the packages of pure Python: published as a wheel for every platform, and no other.
+
+    A package with machine code has a wheel for the newest x86-64 at least, which is preferred
+    there. A package with a recipe of its own is built.
+    """
+    asked = {
+        package.name: [
+            _request(group, package).model_copy(update={"arch": "x86_64", "libc": _NEWEST})
+            for group in groups
+        ]
+        for package in packages
+        if package.recipe.name == GENERIC and package.name not in local
+    }
+    answers = find_wheels((each for some in asked.values() for each in some), store.settings)
+    found = {
+        name: [file for each in some for file in answers[each].wheels]
+        for name, some in asked.items()
+    }
+    return {
+        name
+        for name, files in found.items()
+        if files and all(file.file.endswith("-none-any.whl") for file in files)
+    }
 
 
 def find_published(

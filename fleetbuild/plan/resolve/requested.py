@@ -218,8 +218,8 @@ def _recipe_by_survey(
         return recipe
     if survey.built_by_cargo and not survey.against_torch:
         return recipes[_RUST].model_copy(update={"packages": (name,)})
-    if survey.pure:  # one wheel for each architecture and Python, whatever the CPU
-        return recipe.model_copy(update={"packages": (name,), "rungs": _BASELINE})
+    if survey.pure:
+        return _pure(recipe, name)
     if not survey.against_torch:
         return recipe
     changes = {
@@ -228,6 +228,15 @@ def _recipe_by_survey(
         "cuda": bool(survey.gpu_code),
     }
     return recipes[_EXTENSION].model_copy(update=changes)
+
+
+def as_pure(package: Package) -> Package:
+    """Return a package of pure Python: its wheel for an architecture and Python fits every CPU."""
+    return package.model_copy(update={"recipe": _pure(package.recipe, package.name)})
+
+
+def _pure(recipe: Recipe, name: str) -> Recipe:
+    return recipe.model_copy(update={"packages": (name,), "rungs": _BASELINE})
 
 
 def _archive(path: Path, name: str, version: str, store: Store) -> LockedFile:

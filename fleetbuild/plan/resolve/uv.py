@@ -409,7 +409,8 @@ def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) ->
         raise ResolutionError(
             f"The first index with {name} has no sdist of it, so it cannot be built from source.",
             f"Name a source tree: --package '{name} @ ./path'. If another index has the sdist, "
-            f"name that one in fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
+            f"name that one in fleetbuild.yml: package_index: {{{name}: ADDRESS}}. To take a"
+            " published wheel where it fits: build: {policy: auto}.",
         )
 
 

@@ -108,6 +108,46 @@ def test_a_plan_is_drafted_once_even_if_a_source_or_a_libc_changes_its_groups(
     assert drafts == [["cpu-x86-64-cp311"]]
 
 
+@pytest.mark.parametrize("policy", ["targeted", "auto", "published"])
+@pytest.mark.parametrize("sdist", [False, True])
+def test_a_pure_package_is_taken_as_published_once_for_all_cpus(site, policy, sdist):
+    """An index may have its wheel alone."""
+    make_wheel(site / "files", "pure", requires="dep")
+    if sdist:
+        make_sdist(site / "files", "pure", pyproject=project("pure"))
+    fleet = {"a": facts("avx512"), "b": facts("avx2"), "c": facts("avx")}
+    config = Config.model_validate({"build": {"policy": policy}})
+    made = plan(fleet, "pure==1.0", config=config)
+    (group,) = made.groups
+    (wheel,) = group.wheels
+    assert (group.name, group.nodes) == ("cpu-x86-64-cp311", ("a", "b", "c"))
+    assert (wheel.action, wheel.published.file) == ("published", "pure-1.0-py3-none-any.whl")
+    assert [file.name for file in group.dependencies] == ["dep"]
+    assert made.summary.wheels_to_build == 0
+
+
+def test_a_package_with_a_compiled_wheel_is_built_though_it_has_a_wheel_for_any(site):
+    make_wheel(site / "files", "pkg")
+    make_wheel(site / "files", "pkg", tag="cp311-cp311-manylinux_2_38_x86_64")
+    (group,) = plan({"a": facts(libc="2.28")}, "pkg==1.0").groups
+    assert group.wheels[0].action == "build"
+
+
+def test_a_wheel_for_any_with_machine_code_is_not_taken_as_pure(site):
+    """Beyond what the nodes have, it would die."""
+    code = {"pkg/_c.so": make_elf(bytes.fromhex("c5fdfec1c3"))}  # vpaddd ymm0
+    make_wheel(site / "files", "pkg", files=code)
+    (group,) = plan({"a": facts("avx")}, "pkg==1.0").groups
+    assert group.wheels[0].action == "build"
+
+
+def test_a_package_with_wheels_of_other_kinds_alone_names_the_ways_out(site):
+    make_wheel(site / "files", "only", tag="cp311-cp311-manylinux_2_17_x86_64")
+    with pytest.raises(ResolutionError, match="has no sdist") as refused:
+        plan({"a": facts()}, "only==1.0")
+    assert "build: {policy: auto}" in refused.value.fix
+
+
 def test_a_tree_is_packed_and_planned_by_content(site):
     tree = site / "tree"
     tree.mkdir()
