@@ -32,6 +32,7 @@ _PODS = {
     "apiVersions": ["v1"],
     "operations": ["CREATE"],
     "resources": ["pods"],
+    "scope": "*",  # the default; without it `kubectl apply` reports a change each time
 }
 
 
@@ -49,9 +50,7 @@ def wants_policy(plan: Plan, delivery: Delivery) -> str:
     wanted = f"object.metadata.?labels[?{json.dumps(key)}].orValue('')"
     common = {
         "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [{field: FlowStyle(each) for field, each in _PODS.items()}]
-        },
+        "matchConstraints": {"resourceRules": [FlowStyle(_PODS)]},
         "matchConditions": [{"name": "wants", "expression": f"{wanted} != ''"}],
     }
     mutating = {

@@ -88,12 +88,11 @@ def _policy(domain: str, user: str, name: str) -> list[dict[str, object]]:
         "apiVersions": ["v1"],
         "operations": ["UPDATE"],
         "resources": ["nodes"],
+        "scope": "*",  # the default; without it `kubectl apply` reports a change each time
     }
     spec = {
         "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [{key: FlowStyle(each) for key, each in nodes.items()}]
-        },
+        "matchConstraints": {"resourceRules": [FlowStyle(nodes)]},
         "matchConditions": [
             {"name": "this-login", "expression": f"request.userInfo.username == '{user}'"}
         ],

@@ -93,6 +93,34 @@ def test_releases_side_by_side_keep_their_labels(client: Client, api: RealApi) -
     assert api.labels("a") == {**HARDWARE, **OTHER}
 
 
+def test_two_domains_keep_their_labels(client: Client, api: RealApi) -> None:
+    """Two users of one cluster: neither takes off what the other has set."""
+    api.add("a")
+    theirs = {"team.example.org/class": "cpu-avx", "team.example.org/release": "fedcba9876543210"}
+    other = Labelling("team.example.org")
+    label(client, ALL)
+    hardware, release = theirs.items()
+    assert label(client, WantedLabels(dict([release]), dict([hardware])), other).state == "labelled"
+    assert api.labels("a") == {**HARDWARE, **RELEASE, **theirs}
+    label(client, WantedLabels())
+    assert api.labels("a") == {**HARDWARE, **theirs}
+    label(client, WantedLabels({}, {}), other)
+    assert api.labels("a") == HARDWARE
+
+
+def test_a_second_folder_leaves_the_release_of_the_first_alone(
+    client: Client, api: RealApi
+) -> None:
+    api.add("a")
+    first, second = Labelling(DOMAIN, state="one"), Labelling(DOMAIN, state="two")
+    label(client, ALL, first)
+    # A plan from a cluster knows no release.
+    assert label(client, WantedLabels(None, HARDWARE), second).state == "unchanged"
+    outcome = label(client, WantedLabels({}, HARDWARE), second)
+    assert (outcome.state, api.labels("a")) == ("conflict", {**HARDWARE, **RELEASE})
+    assert "Another state directory, one, " in f"{outcome.reason}"
+
+
 def test_conflicts_are_reported_and_taken_over_on_request(client: Client, api: RealApi) -> None:
     api.add("a")
     api.set("a", {f"{DOMAIN}/release": "mine"}, by="kubectl-label")
