@@ -35,6 +35,10 @@ from fleetbuild.state import StateDir
 from fleetbuild.text import count
 from fleetbuild.windows.explain import explain_windows_group
 
+_CHANGING = (
+    "unknown: an apply is changing this node, or was stopped while it did; `fleetbuild status` asks"
+)
+
 
 class Explanation(Frozen):
     """The explanation of a node or group, with the age of the facts that it is based on."""
@@ -60,7 +64,7 @@ def explain_name(
     lines = (
         explain_group(plan, facts, name)
         if group or windows
-        else explain_node(plan, facts.get(name), name)
+        else explain_node(plan, facts.get(name), name, changing=state.is_changing(name))
     )
     lines += _evidence_lines(plan, group, facts.get(name), name, Results(state.root / "checks"))
     ages = () if captures else (state.probed(each) for each in known)
@@ -108,8 +112,13 @@ def _oldest(ages: Iterator[datetime | None] | tuple[()]) -> str | None:
     return min(known).isoformat() if known else None
 
 
-def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
-    """Return everything that decides this node's or named target's group, as lines."""
+def explain_node(
+    plan: Plan, facts: Facts | None, name: str, *, changing: bool = False
+) -> list[str]:
+    """Return everything that decides this node's or named target's group, as lines.
+
+    `changing` says that an apply has begun to change the node and has not heard how that ended.
+    """
     if target := plan.targets.get(name):
         return _target_lines(name, target)
     node = plan.nodes.get(name)
@@ -138,13 +147,12 @@ def explain_node(plan: Plan, facts: Facts | None, name: str) -> list[str]:
     lines += [f"  warning: {warning}" for warning in node.warnings]
     if windows := plan.windows_group_named(node.planned_only or ""):
         lines += explain_windows_group(windows)
-    return lines + (_place_in_group(plan, name, node) if node.group else [])
-
-
-def _place_in_group(plan: Plan, name: str, node: PlannedNode) -> list[str]:
-    group = _group(plan, node.group or "")
-    lines = [line for wheel in group.wheels for line in _wheel_lines(wheel)]
-    lines.append(f"  release: {_release_line(group, name, node.current)}")
+    if not node.group:
+        return lines
+    group = _group(plan, node.group)
+    lines += [line for wheel in group.wheels for line in _wheel_lines(wheel)]
+    release = _CHANGING if changing else _release_line(plan, group, name, facts)
+    lines.append(f"  release: {release}")
     if name == group.representative:
         lines.append(f"  it is the representative of {group.name} and builds its wheels.")
     return lines
@@ -314,15 +322,21 @@ def _build_lines(wheel: PlannedWheel) -> list[str]:
     return lines + [f"    to supply: {sentence}" for sentence in wheel.requires.to_supply]
 
 
-def _release_line(group: PlannedGroup, name: str, current: str | None) -> str:
-    if name in group.installs.up_to_date:
-        return f"{current} is current, as planned"
-    if name in group.installs.upgrade:
-        return f"{current} is current; {group.release_id or 'a new one'} will replace it"
-    if name in group.installs.install:
-        now = current or "no release"
-        return f"{now} is current; {group.release_id or 'a new one'} will be installed"
-    return f"{current or 'no release'} is current, and nothing changes"
+def _release_line(plan: Plan, group: PlannedGroup, name: str, facts: Facts | None) -> str:
+    """Return what serves by the node's last answer, which may be newer than the plan."""
+    installs, current = group.installs, plan.nodes[name].current
+    as_planned = name in installs.up_to_date
+    if facts and facts.state == "ok":
+        served = facts.release.get(plan.release)
+        current = served.id if served else None
+        as_planned = facts.serves(plan.release, group.release_id)
+    now = f"{current or 'no release'} is current"
+    if name not in (*installs.up_to_date, *installs.upgrade, *installs.install):
+        return f"{now}, and nothing changes"
+    if as_planned:
+        return f"{now}, as planned"
+    wanted = group.release_id or "a new one"
+    return f"{now}; {wanted} will {'replace it' if current else 'be installed'}"
 
 
 def _describe_builder(name: str, facts: Mapping[str, Facts]) -> str:

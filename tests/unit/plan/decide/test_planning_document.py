@@ -254,6 +254,19 @@ def test_explain_shows_the_release_of_installed_nodes():
     assert "SM unknown" in old
 
 
+def test_explain_goes_by_the_last_answer_of_a_node_and_not_by_the_plan():
+    plan = planned({"a": facts()})
+    wanted = plan.groups[0].release_id
+    assert f"no release is current; {wanted} will be installed" in "\n".join(
+        explain_node(plan, facts(), "a")
+    )
+    since = facts(release={"default": manifest(wanted)})
+    assert f"{wanted} is current, as planned" in "\n".join(explain_node(plan, since, "a"))
+    during = "\n".join(explain_node(plan, facts(), "a", changing=True))
+    assert "release: unknown: an apply is changing this node" in during
+    assert "will be installed" not in during
+
+
 def test_explain_shows_every_decision_about_a_group():
     fleet = {"a": facts(libc="2.28", disk_gb=0.1), "b": facts(toolchain={}, memory_gb=None)}
     story = "\n".join(explain_group(planned(fleet), fleet, "cpu-avx2-cp311"))
