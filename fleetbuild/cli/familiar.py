@@ -25,11 +25,13 @@ _SAME = {
     "--auto-approve": "--yes",
 }
 _INVENTORY = ("-i", "--inventory")
-_TAKE_INVENTORY = ("facts", "plan", "apply", "status", "verify", "rollback")
+_TAKE_INVENTORY = ("facts", "plan", "apply", "status", "verify", "rollback", "remove")
 _DRY_RUN = "To see what an apply would do without changing any node, run: fleetbuild plan INVENTORY"
 _DRY_RUNS = {
     "rollback": "At a terminal, fleetbuild rollback INVENTORY shows from which release to which"
     " each node goes, and asks before it changes any.",
+    "remove": "Without --yes, fleetbuild remove INVENTORY shows what it would remove, and removes"
+    " nothing before somebody agrees.",
     "verify": "To see what serves on each node without running its checks, run:"
     " fleetbuild status INVENTORY",
 }

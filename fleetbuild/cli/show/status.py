@@ -91,15 +91,12 @@ def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
 
 def now_serving(nodes: Mapping[str, NodeStatus]) -> list[str]:
     """Return which release serves on which nodes, and which one a rollback would switch to."""
-    alike: dict[tuple[str | None, str | None], list[str]] = {}
+    alike: dict[str, list[str]] = {}
     for name, node in nodes.items():
-        alike.setdefault((node.release_id, node.previous), []).append(name)
-    return [
-        f"{fold(names)}: "
-        + (f"release {clean(now)}" if now else "no release, or not reached")
-        + (f", and {clean(before)} before it" if before else "")
-        for (now, before), names in alike.items()
-    ]
+        before = f", and {clean(node.previous)} before it" if node.previous else ""
+        now = f"release {clean(node.release_id)}{before}" if node.release_id else "no release"
+        alike.setdefault(now if node.state == "ok" else node.state, []).append(name)
+    return [f"{fold(names)}: {what}" for what, names in alike.items()]
 
 
 def drifted_nodes(nodes: Mapping[str, NodeStatus]) -> list[str]:

@@ -65,6 +65,7 @@ def test_status_tells_drift_by_its_exit_code(
         (("verify", FLEET, "--check"), f"fleetbuild status {FLEET}"),
         (("apply", "p.json", "-o", "x"), "fleetbuild plan INVENTORY --out FILE"),
         (("rollback", FLEET, "-C"), f"fleetbuild rollback {FLEET} shows"),
+        (("remove", FLEET, "--dry-run"), f"fleetbuild remove {FLEET} shows what it would remove"),
         (("plan", FLEET, "-u", "root"), "ansible_user"),
         (("facts", FLEET, "--become"), "ansible_become"),
         (("apply", FLEET, "--dry-run"), f"fleetbuild plan {FLEET}"),
@@ -255,13 +256,15 @@ def test_a_refused_remove_shows_what_serves_where(
         "n2": NodeStatus(node="n2", state="ok", release_id="r2", previous="r1"),
         "n3": NodeStatus(node="n3", state="ok", release_id="r2"),
         "n4": NodeStatus(node="n4", state="unreachable"),
+        "n5": NodeStatus(node="n5", state="ok"),
     }
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: serving)
-    result = run("remove", FLEET)
+    result = run("remove", "-i", FLEET)
     assert result.exit_code == 2
     assert "n[1-2]: release r2, and r1 before it" in result.stdout
     assert "n3: release r2\n" in result.stdout
-    assert "n4: no release, or not reached" in result.stdout
+    assert "n4: unreachable\n" in result.stdout
+    assert "n5: no release\n" in result.stdout
     assert f"Run: fleetbuild remove {FLEET} --yes" in result.output
     silent = run("remove", FLEET, "--json")
     assert silent.exit_code == 2
