@@ -18,8 +18,6 @@ from fleetbuild.cli.show import plan as plan_report
 from fleetbuild.cli.show import result as result_report
 from fleetbuild.cli.show.facts import probing as probing_nodes
 from fleetbuild.cli.show.progress import listening, waiting
-from fleetbuild.journal import Journal
-from fleetbuild.state import StateDir
 
 if TYPE_CHECKING:
     from fleetbuild import (
@@ -177,7 +175,7 @@ def plan(
     return made, time.monotonic() - began
 
 
-def show_plan(run: Session, plan: Plan, probing: float, resolving: float) -> None:
+def show_plan(run: Session, fleet: Fleet, plan: Plan, probing: float, resolving: float) -> None:
     """Show the plan as a table, what needs attention, and the count."""
     out = run.out
     out.say(plan_report.heading(plan, probing, resolving), "")
@@ -187,8 +185,7 @@ def show_plan(run: Session, plan: Plan, probing: float, resolving: float) -> Non
 
         out.say("")
         out.show(tradeoff_table(plan))
-    journal = Journal(StateDir(run.state_dir).journal / "-")  # any name: it reads the whole folder
-    step = journal.step_seconds(plan.package_names)
+    step = fleet.step_seconds(plan)
     out.say("", *plan_report.plan_ending(plan, step, verbose=out.verbose))
 
 

@@ -55,7 +55,7 @@ def apply(
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import result as report
         from fleetbuild.cli.show.plan import hook_lines
-        from fleetbuild.text import state_option
+        from fleetbuild.cli.show.text import state_option
 
         planning = {"config": nodes.config, "limit": nodes.limit, **vars(packages)}
         if steps.is_plan(what) if what is not None else _means_last_plan(run, **planning):
@@ -79,7 +79,7 @@ def apply(
                 run, fleet, facts, packages=package, requirements=listed, targets=packages.target
             )
             fleet.save_plan(made)
-            steps.show_plan(run, made, seconds, resolving)
+            steps.show_plan(run, fleet, made, seconds, resolving)
             ways_in = f"{nodes.logins}{steps.cluster_options(cluster)}"
             ways_in += state_option(output.state_dir)
             if not _agreed(run, made.summary.nodes_to_change, ways_in, yes=yes):

@@ -82,7 +82,7 @@ def plan(
         if output.json:
             run.out.text(saved.read_text(encoding="utf-8"))
         else:
-            steps.show_plan(run, made, seconds, resolving)
+            steps.show_plan(run, fleet, made, seconds, resolving)
             run.out.say(
                 report.next_line(made, saved, output.state_dir, captures, logins=nodes.logins)
             )

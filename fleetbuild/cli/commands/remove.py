@@ -38,8 +38,7 @@ def remove(
     with output.session() as run:
         from fleetbuild.cli import steps
         from fleetbuild.cli.show.status import now_serving
-        from fleetbuild.cli.show.text import fold
-        from fleetbuild.text import same_fleet
+        from fleetbuild.cli.show.text import fold, state_option
 
         if install_path is not None and not install_path.startswith("/"):
             raise UsageError(f"{install_path!r} is not an absolute path.", "Write it from / on.")
@@ -54,10 +53,10 @@ def remove(
             if output.json or not at_terminal():
                 path = f" --install-path {shlex.quote(install_path)}" if install_path else ""
                 options_ = f"{path}{nodes.again}{steps.cluster_options(cluster)}"
+                options_ += state_option(output.state_dir)
                 raise UsageError(
                     "Nothing was removed: standard input is not a terminal, and remove asks first.",
-                    f"Run: fleetbuild remove {same_fleet(inventory, output.state_dir)}"
-                    f"{options_} --yes",
+                    f"Run: fleetbuild remove {shlex.quote(inventory)}{options_} --yes",
                 )
             if not run.out.ask("Remove them?"):
                 run.out.say("Nothing was changed.")

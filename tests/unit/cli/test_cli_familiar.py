@@ -276,7 +276,7 @@ def test_remove_without_a_terminal_needs_yes(run: Run) -> None:
         "remove", FLEET, "--install-path", "/my old", "--limit", "avx2*", "--state-dir", "s"
     )
     assert result.exit_code == 2
-    words = "--state-dir s --install-path '/my old' --limit 'avx2*' --yes"
+    words = "--install-path '/my old' --limit 'avx2*' --state-dir s --yes"
     assert f"fleetbuild remove {FLEET} {words}" in " ".join(result.output.split())
     assert "All releases called default below /my old are removed from avx2-gpu." in result.output
     assert run("remove", FLEET, "--install-path", "old", "--yes").exit_code == 2
