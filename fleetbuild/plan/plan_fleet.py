@@ -126,7 +126,8 @@ def plan_fleet(
     results = Results(state_dir / "checks")
     planner = _Planner(group, inventory, facts, config, store, results, on_event)
     fleet = group(wanted)
-    if pure := find_pure(fleet.groups, wanted, local, store):
+    pure, offline = find_pure(fleet.groups, wanted, local, store)
+    if pure:
         wanted = tuple(as_pure(each) if each.name in pure else each for each in wanted)
         fleet = group(wanted)
     published: PublishedChoices = {}
@@ -135,7 +136,8 @@ def plan_fleet(
         planner.report(f"Looking for wheels of {', '.join(package.text for package in takes)}")
         published = find_published(fleet.groups, takes, local, store, results)
     sources = Sources(local, recipes, store)
-    if config.build.policy != "published":  # there, a package is published or blocked
+    sources.unfetched = offline
+    if config.build.policy != "published" and not offline:  # else published or blocked
         built = [each for each in wanted if is_built(each, fleet.groups, wanted, published)]
         sources.fetch(built, fleet.groups, planner.report)
     locks = Locks(sources=tuple(sources.by_package.values()), unfetched=sources.unfetched)

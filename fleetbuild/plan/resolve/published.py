@@ -35,11 +35,12 @@ def find_pure(
     packages: Sequence[Package],
     local: Collection[str],
     store: Store,
-) -> set[str]:
+) -> tuple[set[str], Resolution | None]:
     """Return the packages of pure Python: published as a wheel for every platform, and no other.
 
     A package with machine code has a wheel for the newest x86-64 at least, which is preferred
-    there. A package with a recipe of its own is built.
+    there. A package with a recipe of its own is built. Where no index can be reached, the answer
+    that says so is returned too.
     """
     asked = {
         package.name: [
@@ -54,11 +55,12 @@ def find_pure(
         name: [file for each in some for file in answers[each].wheels]
         for name, some in asked.items()
     }
-    return {
+    pure = {
         name
         for name, files in found.items()
         if files and all(file.file.endswith("-none-any.whl") for file in files)
     }
+    return pure, next((answer for answer in answers.values() if answer.offline), None)
 
 
 def find_published(
