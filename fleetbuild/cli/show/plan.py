@@ -313,7 +313,7 @@ def _symbol(group: PlannedGroup) -> str:
 
 def _lead(group: PlannedGroup) -> PlannedWheel:
     """Return the wheel that decides how the group is shown."""
-    order = ("blocked", "build", "published", "reuse")
+    order = ("blocked", "build", "reuse", "published")
     return min(group.wheels, key=lambda wheel: order.index(wheel.action))
 
 

@@ -94,15 +94,18 @@ class FabricTransport:
         import paramiko  # noqa: PLC0415 (0.2 s that only a probe has to pay)
 
         command, stdin = command_for(self._login, script, arguments)
+        logged_in = False
         try:
             with self._connected(deadline):
+                logged_in = True
                 return _exchange(self._connection, command, stdin, deadline)
         except NoAnswer:
             raise
         except Exception as problem:
             # Catch everything: paramiko parses untrusted input and may raise any exception. It must
             # fail only this node.
-            if self._given_up.is_set():
+            late = logged_in and isinstance(problem, TimeoutError)  # the network is not to blame
+            if late or self._given_up.is_set():
                 raise TimeoutError from None
             if network_problem := _network_problem(problem, self._settings):
                 raise network_problem from None

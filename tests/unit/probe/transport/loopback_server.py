@@ -13,6 +13,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import paramiko
@@ -68,6 +69,12 @@ def drops(_: str) -> Iterator[bytes]:
     """A packet for each byte."""
     while True:
         yield b"x"
+
+
+def silent(_: str) -> Iterator[bytes]:
+    """Nothing, as a shell whose profile hangs."""
+    time.sleep(60)
+    yield b""
 
 
 class Everybody(paramiko.ServerInterface):

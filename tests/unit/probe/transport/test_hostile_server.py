@@ -17,7 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from fleetbuild.models import Event, Login, Node, Unreachable
-from fleetbuild.probe.probing import Probed, ask, probe
+from fleetbuild.probe.probing import Probed, ask, probe, transport_for
 from fleetbuild.probe.transport.base import Deadline
 from fleetbuild.probe.transport.openssh import ProgramTransport, settle
 
@@ -164,3 +164,14 @@ def test_the_password_answers_only_the_prompt_of_this_login(
     words = ("fleetbuild-0",)
     answer = ProgramTransport(login, settings).run(b"", words, Deadline(20))
     assert b"fleetbuild-0 end uname 0" in answer.out
+
+
+def test_a_shell_that_hangs_is_not_taken_for_a_firewall() -> None:
+    with servers("silent") as (node,):
+        transport, _ = transport_for(node.login)
+        with pytest.raises(TimeoutError):
+            transport.run(b"x", ("fleetbuild-nonce",), Deadline(3))
+        found = probe([node], timeout=3)[node.name]
+    assert isinstance(found, Unreachable)
+    assert found.reason == "no answer within 3 s"
+    assert "the shell's profile" in str(found.fix)
