@@ -383,8 +383,8 @@ class Fleet:
         limited = inventory.limit is not None
         return compare_labels(statuses, facts, targets, self._cluster or Cluster(), limited=limited)
 
-    def step_seconds(self, plan: Plan) -> float | None:
-        """Return how long a batch of nodes took in the last apply of the plan's packages."""
+    def step_seconds(self, plan: Plan) -> dict[str, float]:
+        """Return how long a batch of nodes took in the last apply of these packages, by group."""
         return Journal(self._state.journal / "plan").step_seconds(plan.package_names)
 
     def explain(

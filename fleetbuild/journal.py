@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean
 from threading import Lock
 from typing import Any
 
@@ -75,22 +75,27 @@ class Journal:
                     drained.pop(node, None)
         return list(drained)
 
-    def step_seconds(self, packages: Sequence[str]) -> float | None:
-        """Return how long a batch of nodes took in the last apply of these packages, or None.
+    def step_seconds(self, packages: Sequence[str]) -> dict[str, float]:
+        """Return how long a batch of nodes took in the last apply of these packages, by group.
 
-        It is the median of the batches in which no node failed.
+        Batches in which a node failed do not count.
         """
-        runs: list[list[float]] = []
+        runs: list[dict[str, list[float]]] = []
         counts = False
         for entry in self._entries():
             match entry:
                 case {"what": "run started"}:
                     counts = entry.get("packages") == list(packages)
-                    runs.append([])
-                case {"stage": "install", "seconds": int() | float() as seconds, "failures": 0}:
-                    if counts:
-                        runs[-1].append(seconds)
-        return next((median(run) for run in reversed(runs) if run), None)
+                    runs.append({})
+                case {
+                    "stage": "install",
+                    "group": str() as group,
+                    "seconds": int() | float() as seconds,
+                    "failures": 0,
+                } if counts:
+                    runs[-1].setdefault(group, []).append(seconds)
+        last = next((run for run in reversed(runs) if run), {})
+        return {group: mean(seconds) for group, seconds in last.items()}
 
     def _entries(self) -> list[dict[str, Any]]:
         """Return the entries of all journals in this folder, in the order of their numbers."""

@@ -141,7 +141,10 @@ class Run:
         self.tell(stage, "started", message, **details)
         yield outcome
         seconds = round(monotonic() - start, 3)
-        self.journal.note("stage ended", stage=stage, seconds=seconds, failures=outcome.failures)
+        group, failures = details.get("group"), outcome.failures
+        self.journal.note(
+            "stage ended", stage=stage, group=group, seconds=seconds, failures=failures
+        )
         state = "failed" if outcome.failures else "ok"
         summary = f"{message}, {outcome.failures} failed" if outcome.failures else message
         ended = {**details, "nodes": outcome.nodes, "seconds": seconds}

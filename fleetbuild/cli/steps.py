@@ -185,8 +185,8 @@ def show_plan(run: Session, fleet: Fleet, plan: Plan, probing: float, resolving:
 
         out.say("")
         out.show(tradeoff_table(plan))
-    step = fleet.step_seconds(plan)
-    out.say("", *plan_report.plan_ending(plan, step, verbose=out.verbose))
+    seconds = fleet.step_seconds(plan)
+    out.say("", *plan_report.plan_ending(plan, seconds, verbose=out.verbose))
 
 
 def is_plan(what: str) -> bool:

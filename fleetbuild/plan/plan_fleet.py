@@ -28,6 +28,7 @@ from fleetbuild.plan.decide import (
     Locks,
     Package,
     Resolution,
+    Source,
     build_request,
     choose_packages,
     dependency_request,
@@ -130,11 +131,8 @@ def plan_fleet(
     if pure:
         wanted = tuple(as_pure(each) if each.name in pure else each for each in wanted)
         fleet = group(wanted)
-    published: PublishedChoices = {}
     takes = [each for each in wanted if config.build.policy != "targeted" or each.name in pure]
-    if fleet.groups and takes:
-        planner.report(f"Looking for wheels of {', '.join(package.text for package in takes)}")
-        published = find_published(fleet.groups, takes, local, store, results)
+    published = planner.find_published(fleet, takes, local)
     sources = Sources(local, recipes, store)
     sources.unfetched = offline
     if config.build.policy != "published" and not offline:  # else published or blocked
@@ -231,6 +229,15 @@ class _Planner:
     results: Results
     on_event: OnEvent
     answers: dict[LockRequest, Resolution] = field(default_factory=dict)
+
+    def find_published(
+        self, fleet: GroupedFleet, packages: Sequence[Package], local: Mapping[str, Source]
+    ) -> PublishedChoices:
+        """Return the published wheels that groups take of these packages, or why they do not."""
+        if not (fleet.groups and packages):
+            return {}
+        self.report(f"Looking for wheels of {', '.join(package.text for package in packages)}")
+        return find_published(fleet.groups, packages, local, self.store, self.results)
 
     def lock_dependencies(
         self,

@@ -61,18 +61,18 @@ def test_a_clock_that_jumps_changes_no_order(
 
 def test_the_last_apply_of_the_same_packages_says_how_long_a_step_takes(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "a.jsonl")
-    assert journal.step_seconds(["torch"]) is None
+    assert journal.step_seconds(["torch"]) == {}
 
-    def apply(packages: list[str], *steps: tuple[float, int]) -> None:
+    def apply(packages: list[str], *steps: tuple[str, float, int]) -> None:
         journal.note("run started", packages=packages)
-        for seconds, failures in steps:
-            note = {"stage": "install", "seconds": seconds, "failures": failures}
+        for group, seconds, failures in steps:
+            note = {"stage": "install", "group": group, "seconds": seconds, "failures": failures}
             journal.note("stage ended", **note)
-            journal.note("stage ended", stage="build", seconds=900, failures=0)
+            journal.note("stage ended", stage="build", group=None, seconds=900, failures=0)
 
-    apply(["torch"], (20, 0), (30, 0), (600, 1), (22, 0))
-    apply(["hnswlib"], (3, 0))
+    apply(["torch"], ("new", 20, 0), ("old", 51, 0), ("new", 600, 1), ("new", 22, 0))
+    apply(["hnswlib"], ("new", 3, 0))
     apply(["torch"])  # nothing to install
-    assert journal.step_seconds(["torch"]) == 22
-    assert Journal(tmp_path / "b.jsonl").step_seconds(["hnswlib"]) == 3
-    assert journal.step_seconds(["hnswlib", "torch"]) is None
+    assert journal.step_seconds(["torch"]) == {"new": 21, "old": 51}
+    assert Journal(tmp_path / "b.jsonl").step_seconds(["hnswlib"]) == {"new": 3}
+    assert journal.step_seconds(["hnswlib", "torch"]) == {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from statistics import mean
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fleetbuild.apply.rollout import GROUPS_AT_ONCE
@@ -39,6 +40,7 @@ EVIDENCE = {
 }
 _SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
 STYLES = {"+": "green", "=": "dim", "!": "red"}
+_UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
 
 def heading(plan: Plan, seconds: float | None = None, resolving: float | None = None) -> str:
@@ -62,10 +64,12 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
     return Text("\n").join(cards)
 
 
-def plan_ending(plan: Plan, step: float | None = None, *, verbose: bool = False) -> list[str]:
+def plan_ending(
+    plan: Plan, step_seconds: Mapping[str, float] = _UNKNOWN, *, verbose: bool = False
+) -> list[str]:
     """Return what needs attention, then the plan in one line.
 
-    `step` is the seconds that a batch of nodes took in the last apply of these packages.
+    `step_seconds` is how long a batch of nodes took in the last apply of these packages, by group.
     """
     lines = [f"warning: {clean(warning)}" for warning in plan.warnings]
     if verbose:
@@ -84,7 +88,7 @@ def plan_ending(plan: Plan, step: float | None = None, *, verbose: bool = False)
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
     if plan.summary.nodes_to_change:
-        lines += rollout_lines(plan, step)
+        lines += rollout_lines(plan, step_seconds)
     lines += _in_users_folder(plan)
     return [*lines, summary_line(plan)]
 
@@ -107,11 +111,11 @@ def _in_containers(plan: Plan) -> Iterator[str]:
         yield f"Builds on {nodes} run in a container of {plan.build_container}, image {image[:12]}."
 
 
-def rollout_lines(plan: Plan, step: float | None = None) -> list[str]:
+def rollout_lines(plan: Plan, step_seconds: Mapping[str, float] = _UNKNOWN) -> list[str]:
     """Return the rollout: its batches, in numbers when each group stops, and how long it takes."""
     rollout = plan.rollout
     if all(len(group.nodes) < 2 for group in plan.groups):
-        return [*(_time(plan, step) if step else ()), *hook_lines(plan)]
+        return [*(_time(plan, step_seconds) if step_seconds else ()), *hook_lines(plan)]
     first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
     steps = ", then ".join(_share(step) for step in rollout.steps)
     canary = "after a failed canary, " if rollout.canary else ""
@@ -122,20 +126,24 @@ def rollout_lines(plan: Plan, step: float | None = None) -> list[str]:
             f" {_share(rollout.max_unreachable)} stopped answering."
         ),
         *_stops(plan),
-        *_time(plan, step),
+        *_time(plan, step_seconds),
         *hook_lines(plan),
     ]
 
 
-def _time(plan: Plan, step: float | None) -> Iterator[str]:
+def _time(plan: Plan, step_seconds: Mapping[str, float]) -> Iterator[str]:
     """Yield how long the rollout takes. Groups install side by side."""
-    if step is None:
+    if not step_seconds:
         yield "  How long it takes is not known: no apply from here has installed these packages."
         return
-    steps = [_steps(plan, group) for group in plan.groups]
-    most = max(*steps, math.ceil(sum(steps) / GROUPS_AT_ONCE))
-    each = f": {most} steps of {duration(step)} each" if most > 1 else ""
-    yield f"  The rollout takes about {duration(most * step)}{each}, as in the last apply."
+    usual = mean(step_seconds.values())
+    steps = {group.name: _steps(plan, group) for group in plan.groups}
+    seconds = {name: number * step_seconds.get(name, usual) for name, number in steps.items()}
+    last = max(seconds, key=lambda name: seconds[name])
+    whole = max(seconds[last], sum(seconds.values()) / GROUPS_AT_ONCE)
+    each = duration(step_seconds.get(last, usual))
+    slowest = f": {count(steps[last], 'step')} of {each} each in {last}" if steps[last] > 1 else ""
+    yield f"  The rollout takes about {duration(whole)}{slowest}, as in the last apply."
 
 
 def hook_lines(plan: Plan) -> Iterator[str]:
