@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.lab import Lab, runnable
+from tests.lab import Lab, emulation, runnable
 
 DAY = Path(__file__).parent / "day"
 
@@ -21,7 +21,10 @@ DAY = Path(__file__).parent / "day"
 def test_from_a_requirements_file_to_a_second_version_and_back(
     make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
 ) -> None:
-    lab = make_lab(yaml.safe_load((DAY / "fleet.yml").read_text()))
+    fleet = yaml.safe_load((DAY / "fleet.yml").read_text())
+    if emulation.why_not():
+        del fleet["nodes"]["old-2"]["cpu"]  # it only says that it is old
+    lab = make_lab(fleet)
     lab.stop("away")
     tmp_path.chmod(0o755)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -35,6 +38,6 @@ def test_from_a_requirements_file_to_a_second_version_and_back(
     )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr
     assert ran.stdout.endswith("== The day is over\n")
-    for node in ("new-1", "old-1"):
+    for node in ("gpu-1", "old-1", "leaves"):
         there = lab.exec(node, "find /opt/fleetbuild -mindepth 1 -not -type d", check=True).stdout
         assert {Path(name).name for name in there.split()} <= {".lock", ".lease"}

@@ -37,3 +37,72 @@ imports() { # each of these nodes imports this version
     ansible -i "$inventory" "$nodes" -m command -a "/opt/fleetbuild/current/bin/python -c 'import day, idna; print(day.version)'" >imported
     [ "$(grep -cx "$version" imported)" = "$(tr , '\n' <<<"$nodes" | wc -l)" ] || { cat imported >&2; echo "not all of $nodes import day $version" >&2; exit 1; }
 }
+
+said "Morning: a requirements file becomes a plan"
+package 1.0
+ends_with 4 fleetbuild plan "$inventory" -r requirements.txt --timeout 15 --json >plan.json
+holds plan.json '[.nodes | to_entries[] | select(.value.state == "ok") | .key] | sort == $good'
+holds plan.json '[.nodes["no-venv", "full", "frozen"] | select(.state == "blocked" and (.fix | length > 0))] | length == 3'
+holds plan.json '.nodes.full.reason | test("4 MB free")'
+holds plan.json '.nodes.frozen.reason | test("read-only")'
+holds plan.json '[.nodes["away", "hangs", "locked"] | select(.state == "unreachable")] | length == 3'
+holds plan.json '.nodes.hangs.reason | test("no answer within 15 s")'
+holds plan.json '.nodes.locked.reason | test("become password")'
+holds plan.json '.nodes.left.state == "skipped"'
+holds plan.json '[.groups[].wheels[] | select(.package == "day") | .wheel_version] | unique | length == 2'
+holds plan.json '[.groups[].wheels[] | select(.package == "idna") | [.action, .artifact_key]] | unique | length == 1'
+
+said "CI applies it: events as JSON, one a line"
+ends_with 4 fleetbuild apply --json >events.jsonl
+jq -s . events.jsonl >events.json
+holds events.json '[.[] | select(.stage == "activate" and .state == "ok") | .node] | unique == $good'
+imports 1.0 gpu-1,leaves,old-1,old-2,sudo-1
+
+said "The node that hangs costs each command 15 s, and is left out"
+sed -i "s/^\( *\)ansible_user: slow$/&\n\1fleetbuild_skip: true/" "$inventory"
+ends_with 3 fleetbuild status "$inventory" --json >status.json
+holds status.json '[.nodes | to_entries[] | select(.value.release_id) | .key] | sort == $good'
+holds status.json '.nodes.hangs.state == "skipped"'
+first=$(jq -r '.nodes["gpu-1"].release_id' status.json)
+
+said "The same again changes nothing"
+ends_with 4 fleetbuild apply "$inventory" -r requirements.txt --yes
+
+said "Noon: a node leaves, and the second version comes"
+cp "$inventory" before.yml
+sed -i -e '/^    leaves:$/,+1d' -e '/^        leaves: {}$/d' "$inventory"
+good='["gpu-1","old-1","old-2","sudo-1"]'
+package 2.0
+ends_with 2 fleetbuild apply "$inventory" -r requirements.txt >refused 2>&1
+says refused "as in the last apply"
+says refused "stop the rest of the group, and no other group"
+says refused "Add --yes, or apply the saved plan: fleetbuild apply"
+ends_with 4 fleetbuild apply
+imports 2.0 gpu-1,old-1,old-2,sudo-1
+ends_with 3 fleetbuild status "$inventory" | tee status
+says status "leaves"
+ends_with 3 fleetbuild status "$inventory" --json >status.json
+holds status.json "[.nodes[\$good[]].release_id | select(. == \"$first\" or . == null)] | length == 0"
+fleetbuild explain gpu-1 | tee explained
+says explained "is current, as planned"
+
+said "Afternoon: back to the first"
+ends_with 3 fleetbuild rollback "$inventory" --yes
+imports 1.0 gpu-1,old-1,old-2,sudo-1
+ends_with 3 fleetbuild verify "$inventory" --json >verified.jsonl
+
+said "For colleagues: an index that their own environments install from"
+fleetbuild store export wheels
+holds wheels/variants.json '[.variants[] | select(.package == "day") | .version] | length == 2'
+group=$(jq -r '.variants[0].group' wheels/variants.json)
+grep -q -- '--hash=sha256:' "wheels/$group/requirements.txt"
+
+said "Evening: off the nodes again, and off the one that left"
+ends_with 2 fleetbuild remove "$inventory" >refused 2>&1
+says refused "gpu-1, sudo-1: release $first"
+says refused "Run: fleetbuild remove inventory.yml --yes"
+ends_with 3 fleetbuild remove "$inventory" --yes
+fleetbuild remove before.yml --limit leaves --yes
+ends_with 3 fleetbuild status before.yml --json >status.json
+holds status.json '[.nodes[] | select(.release_id)] | length == 0'
+said "The day is over"
