@@ -1,0 +1,446 @@
+"""Nodes: the real module `release` on a folder for each, and the tasks of the playbooks.
+
+What is not real: programs that it starts (venv, uv, the release's checks), who uses a release, and
+the node's clock. A node restarts, stands still or fills up before any change of a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fleetbuild.models import Facts, Manifest
+from tests.factories.role_modules import ALONE, plugin
+from tests.simulation.world import Ended, Process, Task, World, running
+
+release = plugin("modules.release")
+_lease = plugin("module_utils.release_lease")
+_making = plugin("module_utils.release_making")
+_verifying = plugin("module_utils.release_verifying")
+_files = plugin("module_utils.release_files")
+_root = plugin("module_utils.release_root")
+_switching = plugin("module_utils.release_switching")
+_installer = plugin("module_utils.wheel_installer")
+
+SILENCE = 60.0  # seconds until a node that stands still is given up
+Reply = dict[str, Any]
+Work = Callable[[], Reply]
+Steps = Generator[tuple[str, Work], Any, str]
+
+
+class TaskFailed(Exception):
+    """A task of a playbook failed on its node."""
+
+    def __init__(self, message: str, result: Reply | None = None) -> None:
+        super().__init__(message)
+        self.result = result or {}
+
+
+class Module(Process):
+    """A module that runs on a node. It goes on if its controller does not."""
+
+    def __init__(self, node: SimulatedNode, run: Any) -> None:
+        self.node, self.run, self.dead = node, run, False
+        self.task: Task | None = None
+
+    def change(self) -> None:
+        """See Process."""
+        if self.dead:
+            raise Ended
+        node = self.node
+        if node.fuse and not (fuse := node.fuse.tick()):
+            node.fuse = None
+            node.restart()
+            raise Ended
+        if node.full:
+            raise OSError(errno.ENOSPC, "No space left on device", str(node.folder))
+
+    def check(self, task: Task) -> None:  # noqa: ARG002
+        """See Process."""
+        if self.dead:
+            raise Ended
+        self.node.looked_at(self)
+
+
+@dataclass
+class Fuse:
+    """Counts changes of files down."""
+
+    left: int
+
+    def tick(self) -> int:
+        """Count one; return how many are left."""
+        self.left -= 1
+        return self.left
+
+
+@dataclass(eq=False)
+class SimulatedNode:
+    """A node: its folder, its facts, and how it is."""
+
+    world: World
+    name: str
+    folder: Path
+    about: Facts
+    bad: Callable[[str], str]  # by a release's group and versions: "", "fails" or "hangs"
+    boot: int = 1
+    booted: float = 0.0
+    down_until: float = 0.0
+    still_until: float = 0.0
+    full: bool = False
+    liar: str = ""
+    fuse: Fuse | None = None
+    modules: set[Module] = field(default_factory=set)
+    connections: set[Any] = field(default_factory=set)
+    builds: dict[str, float] = field(default_factory=dict)  # key -> when it ends
+    built: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)  # releases whose checks passed here
+    holder: Any = None  # the run that reserved the releases last
+    watch: Callable[[SimulatedNode, Module | None], None] = lambda *_: None
+    whole: Callable[[SimulatedNode], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.root = _root.Root(str(self.folder))
+        self.staging = self.folder / "wheels"
+
+    def looked_at(self, module: Module | None) -> None:
+        """Have the rules look at this node."""
+        self.watch(self, module)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it does, to anybody."""
+        return self.world.now >= max(self.down_until, self.still_until)
+
+    def restart(self, seconds: float = 40.0) -> None:
+        """End all processes and start again."""
+        self.world.tell(f"{self.name} restarts")
+        self.boot, self.booted = self.boot + 1, self.world.now + seconds
+        self.down_until, self.still_until = self.world.now + seconds, 0.0
+        self.builds.clear()
+        for module in self.modules:
+            module.dead = True
+            if module.task:
+                self.world.wake(module.task)
+        self.modules.clear()
+        for connection in tuple(self.connections):
+            connection.lose("connection reset", 0.0)
+        self.looked_at(None)
+
+    def stand_still(self, seconds: float) -> None:
+        """Do nothing for some time; whoever waits for longer than SILENCE gives up."""
+        self.world.tell(f"{self.name} stands still for {seconds:.0f} s")
+        self.still_until = max(self.still_until, self.world.now + seconds)
+        if seconds > SILENCE:
+            for connection in tuple(self.connections):
+                connection.lose_later()
+
+    def run(self, by: Any, work: Work, then: Callable[[Any], None]) -> None:
+        """Run a module for a run; `then` gets its reply, or what it raised."""
+        module = Module(self, by)
+
+        def perform() -> None:
+            outcome: Any
+            try:
+                self.pause(0.1, 1.5)
+                outcome = work()
+                self.pause(0.0, 0.2)
+            except (TaskFailed, release.Problem, OSError) as problem:
+                outcome = problem
+            finally:
+                self.modules.discard(module)
+            self.looked_at(module)
+            self.whole(self)
+            then(outcome)
+
+        self.modules.add(module)
+        module.task = self.world.start(perform, module)
+
+    def pause(self, least: float, most: float) -> None:
+        """Let the module that runs now take its time; a node that stands still takes more."""
+        self.world.sleep(self.world.chance.uniform(least, most))
+        while self.world.now < self.still_until:
+            self.world.sleep(self.still_until - self.world.now + 0.01)
+
+    # What is on the node
+
+    def facts(self) -> Facts:
+        """Return what a probe reads."""
+        releases, damaged, previous = {}, {}, {}
+        if found := self.root.manifest(self.root.serving()):
+            manifest = Manifest.model_validate(found)
+            if damage := self.root.damage(self.root.serving(), False):
+                damaged["default"] = damage
+                manifest = manifest.model_copy(update={"verified": False})
+            releases["default"] = manifest
+        if before := self.root.verified_before():
+            previous["default"] = before[-1]
+        free = 0.01 if self.full else 50.0
+        about = {"release": releases, "damaged": damaged, "previous": previous}
+        return self.about.model_copy(update={**about, "install_free_gb": free, "disk_gb": free})
+
+    def damage(self) -> None:
+        """Change a file of the current release, as a disk or a person does."""
+        file = self.folder / "current" / "lib" / "python3.11" / "changed"
+        if file.parent.is_dir():
+            self.world.tell(f"{self.name}: a file of its release changes")
+            file.write_text("changed")
+
+    # The playbooks, as their tasks go
+
+    def play(self, playbook: str, job: Any) -> Steps:
+        """Return the steps of a playbook for this node."""
+        steps: dict[str, Callable[[Any], Steps]] = {
+            "install.yml": self._install,
+            "clean_up.yml": self._clean_up,
+            "rollback.yml": self._rollback,
+            "build.yml": self._build,
+        }
+        return steps[playbook](job)
+
+    def _module(self, state: str, job: Mapping[str, Any], **more: Any) -> Work:
+        keys = (*ALONE, "release_id", "keep", "in_use", "python")
+        known = {name: job[name] for name in keys if name in job}
+        about = {"base": job["path"], "root": str(self.folder), "staging": str(self.staging)}
+        defaults = {"release_id": "", "keep": 2, "in_use": {}, "name": "default", "whole": False}
+        params = {**ALONE, **defaults, "activate": False, "verify": {}, **known, **about}
+        params |= {"state": state, "base": None, **more}
+
+        def work() -> Reply:
+            try:
+                reply = release.step(self.root, params, False)
+                if state == "previous" or reply.get("counter"):
+                    process = running().process
+                    assert isinstance(process, Module)
+                    self.holder = process.run
+                return self._tell_lies(state, reply)
+            except OSError as error:
+                raise TaskFailed(release.failure(self.root, error)) from None
+
+        return work
+
+    def _install(self, job: Mapping[str, Any]) -> Steps:
+        counter, result = 0, Reply()
+        try:
+            reserve = self._module("begun", job)
+            begun = yield "Reserve the releases for this run", reserve
+            counter = begun["counter"]
+            lacks = {file["sha256"] for file in begun["missing"]}
+            files = [*job["wheels"], *([job["uv"]] if job.get("uv") else [])]
+            send = [file for file in files if file["sha256"] in lacks]
+            if send and not begun["complete"]:
+                yield "Copy wheels", lambda: self._receive(begun["incoming"], send)
+            about = {name: job[name] for name in ("imports", "checks", "features") if name in job}
+            wanted = {**about, "timeout": 300} if job.get("verify", True) else {}
+            result = yield (
+                "Make the release",
+                self._module(
+                    "present", job, counter=counter, incoming=begun["incoming"],
+                    whole=begun["complete"], verify=wanted, activate=job.get("switch", True),
+                ),
+            )  # fmt: skip
+            verification = result.get("verification") or {}
+            if verification.get("ok") is False:
+                raise TaskFailed(verification["reason"], result)
+        except TaskFailed as problem:
+            yield from self._end(job, counter)
+            return str(problem)
+        if not (result.get("active") or verification.get("ok")):
+            yield from self._end(job, counter)
+        return ""
+
+    def _end(self, job: Mapping[str, Any], counter: int) -> Steps:
+        if counter:
+            yield "End the reservation", self._module("ended", job, counter=counter)
+        return ""
+
+    def _clean_up(self, job: Mapping[str, Any]) -> Steps:
+        begin = self._module("begun", {**job, "release_id": "", "wheels": []})
+        begun = yield "Reserve the releases for this run", begin
+        yield from self._end(job, begun["counter"])
+        return ""
+
+    def _rollback(self, job: Mapping[str, Any]) -> Steps:
+        if job.get("withdraw"):
+            begin = self._module("begun", {**job, "release_id": "", "wheels": []})
+            begun = yield "Reserve the releases for this run", begin
+            yield "Remove the link to the current release", self._unlink
+            yield from self._end(job, begun["counter"])
+            result = {"ok": True, "release_id": "", "active": False}
+            yield "Result", lambda: {"ansible_facts": {"install_wheel_result": result}}
+        else:
+            yield "Switch to the previous release", self._module("previous", job)
+        return ""
+
+    def _unlink(self) -> Reply:
+        (self.folder / "current").unlink(missing_ok=True)
+        return {}
+
+    def _receive(self, folder: str, files: list[dict[str, Any]]) -> Reply:
+        for file in files:
+            target = Path(folder) / file["sha256"] / file["file"]
+            content = Path(file["path"]).read_bytes()
+            target.write_bytes(content[: len(content) // 2])
+            self.pause(0.5, 20.0)
+            target.write_bytes(content)
+        return {}
+
+    def _build(self, builds: list[dict[str, Any]]) -> Steps:
+        yield "Look for the toolchain", lambda: {}
+        for build in builds:
+            said = yield "Start the build", lambda build=build: self._start_build(build)
+            while said["left"] > 0:
+                said = yield "Wait for the build", lambda build=build: self._wait_for_build(build)
+            yield "Fetch the wheel", lambda build=build: self._deliver(build)
+            if not self._builds_well(build):
+                return "The build failed."
+        return ""
+
+    def _builds_well(self, build: Mapping[str, Any]) -> bool:
+        return self.bad(f"{build['wheel_version']} build") != "fails"
+
+    def _start_build(self, build: Mapping[str, Any]) -> Reply:
+        key = build["key"]
+        if key not in self.built and key not in self.builds:
+            self.builds[key] = self.world.now + self.world.chance.uniform(20, 90)
+            self.world.tell(f"{self.name} builds {build['wheel_version']}")
+        return self._wait_for_build(build)
+
+    def _wait_for_build(self, build: Mapping[str, Any]) -> Reply:
+        key = build["key"]
+        if key not in self.built and key not in self.builds:
+            raise TaskFailed("The build ended without a result: the node restarted.")
+        left = self.builds.get(key, 0) - self.world.now
+        self.pause(0, max(0.0, min(left, 30)))
+        if self.builds.get(key, 0) <= self.world.now:
+            self.builds.pop(key, None)
+            self.built.add(key)
+            return {"left": 0}
+        return {"left": 1}
+
+    def _deliver(self, build: Mapping[str, Any]) -> Reply:
+        reply = {"key": build["key"], "package": build["package"], "seconds": 1.5, "fix": ""}
+        if not self._builds_well(build):
+            why = {"ok": False, "reason": "The compiler failed.", "kind": "code"}
+            return {"ansible_facts": {"build_wheel_result": reply | why}}
+        version = build["wheel_version"]
+        content = WHEELS[build["package"], version]
+        claimed = hashlib.sha256(content).hexdigest()
+        if self.liar == "other wheel":
+            content = WHEELS["numpy", "2.0"]
+        path = Path(build["dest"]) / f"{build['package']}-{version}-cp311-cp311-linux_x86_64.whl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        result = reply | {"ok": True, "file": str(path), "sha256": claimed}
+        return {"ansible_facts": {"build_wheel_result": result}}
+
+    def _tell_lies(self, state: str, reply: Reply) -> Reply:
+        if said := reply.get("verification"):  # the gate turns advice into a sentence
+            reply["verification"] = {**said, "fix": " ".join(map(str, said["fix"]))}
+        if self.liar == "has all" and state == "begun":
+            return {**reply, "missing": [], "complete": True}
+        if self.liar == "verified" and state == "present":
+            return {**reply, "active": True, "verification": {"ok": True}, "ok": True}
+        if self.liar == "garbage":
+            return {**reply, "active": "perhaps", "pruned": 7}
+        return reply
+
+
+def lease_of(node: SimulatedNode) -> str:
+    """Return the controller whose lease a node's releases are under, or ""."""
+    file = node.folder / ".lease"
+    return str(json.loads(file.read_text()).get("controller", "")) if file.exists() else ""
+
+
+WHEELS: dict[tuple[str, str], bytes] = {}  # what a build makes, by package and version
+
+
+def _node() -> SimulatedNode:
+    process = running().process
+    assert isinstance(process, Module)
+    return process.node
+
+
+def _run(command: list[str], fix: object) -> None:  # noqa: ARG001
+    """Stand in for the programs that make an environment and install into it."""
+    node = _node()
+    if "venv" in command:
+        path = Path(command[-1])
+        for folder in ("bin", "lib/python3.11/site-packages"):
+            (path / folder).mkdir(parents=True, exist_ok=True)
+        (path / "bin" / "python").write_text("python")
+        node.pause(0.1, 1)
+        return
+    wanted = Path(command[-1])
+    path = wanted.parents[1]
+    for line in wanted.read_text().splitlines():
+        file, sha256 = line.split(" --hash=sha256:")
+        assert hashlib.sha256(Path(file).read_bytes()).hexdigest() == sha256
+        node.pause(0.1, 4)
+        name = Path(file).name.split("-")[0]
+        (path / "lib/python3.11/site-packages" / f"{name}.py").write_text(sha256)
+
+
+def _try_release(folder: str, about: object, name: str) -> Reply:  # noqa: ARG001
+    """Stand in for the release's own checks: is every wheel there, and does it run here?"""
+    node = _node()
+    found = json.loads((Path(folder) / "manifest.json").read_text())
+    versions = " ".join(wheel["version"] for wheel in found["wheels"])
+    how = node.bad(f"{versions} {node.name}")
+    if how == "hangs":
+        node.stand_still(SILENCE * 3)
+    node.pause(0.2, 5)
+    for wheel in found["wheels"]:
+        file = Path(folder) / "lib/python3.11/site-packages" / f"{wheel['package']}.py"
+        assert file.read_text() == wheel["sha256"], f"{folder} is not whole when it is verified"
+    release_id = os.path.basename(folder)  # noqa: PTH119
+    if how == "fails":
+        return {"ok": False, "reason": "Illegal instruction", "fix": [], "output": "", "at": 0}
+    node.passed.add(release_id)
+    return {"ok": True, "reason": "", "fix": [], "output": "", "at": 0}
+
+
+class _Serial:
+    """Stands in for the threads that read the files of a release."""
+
+    def __init__(self, _: int) -> None: ...
+
+    def __enter__(self) -> _Serial:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    map = staticmethod(map)
+
+
+def _uptime() -> float:
+    node = _node()
+    return 100 + node.world.now - node.booted
+
+
+def _chance() -> Any:
+    return SimpleNamespace(randrange=lambda most: _node().world.chance.randrange(most))
+
+
+def replace_programs() -> None:
+    """Let the modules of nodes start no program and read no clock of this machine."""
+    clock = SimpleNamespace(monotonic=_uptime, sleep=lambda seconds: _node().pause(seconds, seconds))
+    _lease.time = clock
+    _lease.Lease.__init__.__defaults__ = (_uptime,)
+    _lease.random = SimpleNamespace(SystemRandom=_chance)
+    _lease._boot = lambda: f"{_node().name} {_node().boot}"
+    _making.run = _run
+    _verifying.try_release = _try_release
+    _installer.runs = lambda _: True
+    _switching.find_uses = lambda *_, **__: {}
+    _files.ThreadPoolExecutor = _Serial
+    _files.persist = lambda _: None

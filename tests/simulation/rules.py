@@ -1,0 +1,169 @@
+"""What holds at every moment: the guarantees of docs/reliability.md, looked at from outside.
+
+`NodeRules` looks at a node whenever a module there changed something or took time, `RunRules` at
+each playbook that a run starts and at the result of the run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from fleetbuild.ansible import HostRun
+from fleetbuild.models import Plan, Result
+from tests.simulation.controllers import Controller
+from tests.simulation.nodes import Module, SimulatedNode
+
+_KEEPS = ("install_failed", "verify_failed", "build_failed", "not_reached", "blocked")
+
+
+class NodeRules:
+    """A node serves whole, verified releases, and only the run with its lease switches."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = labels
+        self.controllers_at_once = 1
+        self._serving: dict[str, str] = {}
+        self._hurt: set[tuple[str, str]] = set()  # nodes with releases that somebody damaged
+        self.switches: list[tuple[Any, str, str]] = []  # run, node, release
+
+    def look(self, node: SimulatedNode, module: Module | None) -> None:
+        """Look at what a node serves."""
+        if node.liar:
+            return
+        name, now = node.name, node.root.serving().removeprefix(".broken-")
+        before = self._serving.get(name, "")
+        if now != before:
+            self._switched(node, module, before, now)
+        elif now and (name, now) not in self._hurt:
+            found = node.root.manifest(node.root.serving())
+            assert found is not None, f"{name} serves {now}, which is not complete"
+
+    def _switched(
+        self, node: SimulatedNode, module: Module | None, before: str, now: str
+    ) -> None:
+        name = node.name
+        node.world.tell(f"{name} serves {now or 'nothing'} in place of {before or 'nothing'}")
+        assert module is not None, f"{name} switched by itself"
+        self._serving[name] = now
+        self.switches.append((module.run, name, now))
+        assert node.holder is module.run, f"{name} was switched by a run without its lease"
+        if now:
+            found = node.root.manifest(now)
+            assert found is not None, f"{name} switched to {now}, which is not complete"
+            assert found["verified"], f"{name} switched to {now}, which is not verified"
+            assert now in node.passed, f"{name} switched to {now}, whose checks did not pass there"
+        if self.controllers_at_once > 1:
+            return  # a run that was refused labels a node again by what it serves
+        label = self._labels.get(name)
+        assert label is None or label == now, f"{name} switched while a label says {label}"
+
+    def hurt(self, node: SimulatedNode) -> None:
+        """Note that somebody damages what a node serves."""
+        self._hurt.add((node.name, node.root.serving().removeprefix(".broken-")))
+
+    def healed(self, node: SimulatedNode) -> None:
+        """Look at a node again that lied."""
+        self._serving[node.name] = node.root.serving().removeprefix(".broken-")
+
+    def whole(self, node: SimulatedNode) -> None:
+        """Check that each release with a manifest is whole."""
+        for path in node.folder.glob("releases/[!.]*"):
+            if path.is_dir() and (node.name, path.name) not in self._hurt:
+                found = node.root.manifest(path.name)
+                damage = found and node.root.damage(path.name, True)
+                assert not damage, f"{node.name}: {path.name} is half installed: {damage}"
+
+    def by(self, run: object, node: str) -> list[str]:
+        """Return what a run switched a node to."""
+        return [to for who, name, to in self.switches if who is run and name == node]
+
+
+class RunRules:
+    """A run keeps the limits of the rollout, and does no step twice."""
+
+    def __init__(self, controller: Controller, nodes: NodeRules) -> None:
+        self._controller, self._nodes = controller, nodes
+        self.plan: Plan | None = None
+        self._before = {
+            name: node.root.serving().removeprefix(".broken-")
+            for name, node in controller.nodes.items()
+        }
+        self._waves: defaultdict[str, list[list[str]]] = defaultdict(list)
+        self._ended: dict[str, str] = {}  # node -> how its install ended
+        self._under_way: set[str] = set()
+        self._builds: set[tuple[str, str]] = set()
+
+    def begins(self, playbook: str, jobs: Mapping[str, Any]) -> None:
+        """Check that a playbook may start on these nodes now."""
+        plan = self.plan
+        if playbook == "build.yml":
+            for node, builds in jobs.items():
+                for build in builds:
+                    pair = node, build["key"]
+                    assert pair not in self._builds, f"{node} builds {pair[1]} twice in one run"
+                    assert build["key"] not in self._controller.store.shelf, "it is in the store"
+                    self._builds.add(pair)
+        elif playbook == "install.yml" and plan is not None:
+            groups = {plan.groups_by_node[node].name for node in jobs}
+            assert len(groups) == 1, f"one playbook for several groups: {groups}"
+            if all(job.get("verify", True) for job in jobs.values()):
+                self._wave_begins(*groups, list(jobs), next(iter(jobs.values()))["release_id"])
+            else:
+                assert not jobs.keys() - self._ended.keys(), f"{jobs.keys()} were not verified"
+
+    def _wave_begins(self, group: str, names: list[str], release_id: str) -> None:
+        assert self.plan
+        limits = self.plan.rollout
+        members = next(each.nodes for each in self.plan.groups if each.name == group)
+        waves = self._waves[group]
+        said = f"{group}: {names} after {waves}"
+        assert not self._under_way & set(members), f"{said}: the wave before has not ended"
+        assert not set(names) & self._ended.keys(), f"{said}: installed twice in one run"
+        ended = [self._ended[name] for name in members if name in self._ended]
+        assert ended.count("failed") <= limits.failures(len(members)), f"{said}: {self._ended}"
+        assert ended.count("unreachable") <= limits.losses(len(members)), f"{said}: {self._ended}"
+        serves = [
+            name for name in members
+            if self._before[name] == release_id and name not in names
+        ]  # fmt: skip
+        if limits.canary and len(members) > 1 and not serves and "good" not in ended:
+            assert "failed" not in ended, f"{said}: a canary failed"
+            assert len(waves) < 2, f"{said}: all canaries stopped answering"
+            assert len(names) <= limits.canary or self._alone(members), f"{said}: no canary yet"
+        most = max(islice(limits.batches(len(members)), len(waves) + 1))
+        assert len(names) <= max(most, limits.canary), f"{said}: more than {most} at a time"
+        waves.append(names)
+        self._under_way |= set(names)
+
+    def _alone(self, members: Iterable[str]) -> bool:
+        """Return whether one node at most can be a canary."""
+        return sum(name in self._controller.answered for name in members) <= 1
+
+    def failed(self, node: str) -> None:
+        """Note that a hook failed for a node."""
+        self._ended[node] = "failed"
+
+    def ended(self, playbook: str, jobs: Mapping[str, Any], done: Mapping[str, HostRun]) -> None:
+        """Note how a playbook ended."""
+        if playbook == "install.yml":
+            states = {"ok": "good", "failed": "failed", "unreachable": "unreachable"}
+            self._ended |= {name: states[done[name].state] for name in jobs}
+            self._under_way -= jobs.keys()
+
+    def result(self, result: Result) -> None:
+        """Check that what a run says of its nodes is true."""
+        for each in result.nodes:
+            node = self._controller.nodes[each.node]
+            switched = self._nodes.by(self, each.node)
+            if node.liar or (each.reason or "").startswith("The rollback failed"):
+                continue
+            said = f"{each.node} is {each.state} ({each.reason}), and the run switched it: {switched}"
+            if each.state in _KEEPS:
+                assert not switched, said
+            elif each.state == "installed":
+                assert [*switched, self._before[each.node]][0] == each.release_id, said
+            elif each.state == "rolled_back":
+                assert switched[-1] == (each.release_id or ""), said

@@ -1,0 +1,285 @@
+"""Schedules: a seed decides the fleet, the runs of two controllers, and what goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fleetbuild.errors import FleetbuildError, LockedError
+from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
+from fleetbuild.plan.decide import Resolution, Source
+from tests.factories.files import make_wheel
+from tests.factories.fleets import facts, inventory, locked, package, planned
+from tests.simulation import controllers, nodes
+from tests.simulation.controllers import Cluster, Controller
+from tests.simulation.nodes import WHEELS, Fuse, SimulatedNode
+from tests.simulation.rules import NodeRules, RunRules
+from tests.simulation.world import World, watch_files
+
+RUNGS = ("avx", "avx2", "avx512")
+VERSIONS = ("0.7.0", "0.8.0", "0.9.0", "1.0.0")  # the last one comes at the end, and is good
+DAYS = 3 * 86400.0
+MEMORY = Path("/dev/shm")  # where a flush takes no time
+_SHARED: list[Path] = []
+
+
+def prepare() -> Path:
+    """Make what all schedules share, and put the doors into the engine: once for a process."""
+    if _SHARED:
+        return _SHARED[0]
+    folder = Path(tempfile.mkdtemp(prefix="fleetbuild-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
+    _SHARED.append(folder)
+    for name, version in (("numpy", "2.0"), ("setuptools", "80")):
+        controllers.FILES[name] = path = make_wheel(folder, name, version)
+        WHEELS[name, version] = path.read_bytes()
+    controllers.FILES["hnswlib"] = folder / "hnswlib.tar.gz"
+    controllers.FILES["hnswlib"].write_bytes(b"source")
+    for version in VERSIONS:
+        for rung in RUNGS:
+            full = f"{version}+cpu.{rung}"
+            made = make_wheel(folder, "hnswlib", full, "cp311-cp311-linux_x86_64",
+                              files={f"hnswlib/{rung}.py": b""})  # fmt: skip
+            WHEELS["hnswlib", full] = made.read_bytes()
+    (folder / "uv").write_bytes(b"uv")
+    nodes.replace_programs()
+    controllers.replace_threads(folder / "uv")
+    watch_files()
+    return folder
+
+
+def _file(name: str, version: str) -> LockedFile:
+    path = controllers.FILES[name]
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    about = {"name": name, "version": version, "file": path.name, "sha256": sha256}
+    return locked(name, version).model_copy(update=about)
+
+
+class Schedule:
+    """One world: a fleet, two controllers, runs and faults."""
+
+    def __init__(self, seed: int, size: int = 0) -> None:
+        self.shared = prepare()
+        self.folder = Path(tempfile.mkdtemp(dir=self.shared))
+        self.world = world = World(seed)
+        self.chance = chance = world.chance
+        self.cluster = Cluster()
+        self.rules = NodeRules(self.cluster.labels)
+        self.bad: dict[str, str] = {}
+        self.nodes: dict[str, SimulatedNode] = {}
+        count = size or chance.randint(2, 9)
+        # Each wheel needs two builders then: nodes of one kind have them.
+        self.confirm = count > 2 and chance.random() < 0.1
+        rungs = chance.sample(RUNGS, 1 if self.confirm else chance.randint(1, 3))
+        for number in range(count):
+            name = f"n{number:02}"
+            folder = self.folder / name
+            folder.mkdir()
+            about = self._hardware(chance, rungs)
+            node = SimulatedNode(world, name, folder, about, self._how_bad, watch=self.rules.look,
+                                 whole=self.rules.whole)  # fmt: skip
+            self.nodes[name] = node
+        self.config = self._config(chance, size)
+        self.controllers = []
+        for name in ("one", "two"):
+            (self.folder / name).mkdir()
+            made = Controller(world, name, self.folder / name, self.nodes, self.cluster)
+            made.inventory = inventory(self.nodes)
+            self.controllers.append(made)
+        self.running: dict[Controller, int] = {}
+
+    def _hardware(self, chance: random.Random, rungs: Sequence[str]) -> Facts:
+        libc = "2.36" if self.confirm else chance.choice(("2.31", "2.36"))
+        return facts(chance.choice(rungs), libc, memory_gb=chance.choice((8.0, 16.0)))
+
+    def _config(self, chance: random.Random, size: int) -> Config:
+        serials: list[Any] = [1, 2, "25%", "50%", "100%", [1, 3, "50%"]]
+        rollout = {
+            "canary": chance.choice((0, 1, 1, 2)),
+            "serial": "25%" if size else chance.choice(serials),
+            "max_fail": chance.choice((0, 1, "10%", "40%")),
+            "max_unreachable": chance.choice((0, 1, "25%")),
+        }
+        if chance.random() < 0.25:
+            rollout |= {"before": {"command": "drain"}, "after": {"command": "undrain"}}
+        build = {"confirm": 1 + self.confirm}
+        return Config.model_validate({"rollout": rollout, "build": build})
+
+    def _how_bad(self, what: str) -> str:
+        return next((how for name, how in self.bad.items() if set(name.split()) <= set(what.split())), "")
+
+    # The runs
+
+    def plan(self, controller: Controller, version: str) -> Plan:
+        """Probe and plan, with the real planner; an index answers the same each time."""
+        known = controller.probe(controller.inventory.nodes, None)
+        source = Source(package="hnswlib", version=version, file=_file("hnswlib", version),
+                        build_requirements=("setuptools",))  # fmt: skip
+        return planned(
+            known, packages=(package("hnswlib", version),), config=self.config,
+            sources=(source,), closure=Resolution(wheels=(_file("numpy", "2.0"),)),
+            build=Resolution(wheels=(_file("setuptools", "80"),)),
+        )  # fmt: skip
+
+    def start(self, controller: Controller, action: str, ended: Callable[[Any], None]) -> None:
+        """Start a run of a controller."""
+        rules = RunRules(controller, self.rules)
+
+        def work() -> Any:
+            if action == "rollback":
+                return controller.rollback()
+            plan = rules.plan = self.plan(controller, action)
+            if not plan.groups:
+                return None
+            return controller.apply(plan, rollback_on_failure=self.chance.random() < 0.2)
+
+        def end(outcome: Any) -> None:
+            said = outcome if not isinstance(outcome, Result) else f"exit {outcome.exit_code} " + " ".join(
+                f"{each.node}={each.state}" for each in outcome.nodes)
+            self.world.tell(f"{controller.short} {action}: {said}")
+            if isinstance(outcome, Result) and action != "rollback":
+                rules.result(outcome)
+            ended(outcome)
+
+        controller.rules = rules
+        controller.start(work, end)
+
+    def run(self, controller: Controller, action: str) -> Any:
+        """Run to the end; None if the controller was killed."""
+        outcomes: list[Any] = []
+        self.start(controller, action, outcomes.append)
+        assert controller.main
+        self.world.join([controller.main])
+        return outcomes[0] if outcomes else None
+
+    # What goes wrong
+
+    def disturb(self) -> None:
+        """Let something go wrong at some time."""
+        chance, node = self.chance, self.chance.choice([*self.nodes.values()])
+        controller = chance.choice(self.controllers)
+        version, rung = chance.choice(VERSIONS[:-1]), chance.choice(RUNGS)
+        faults: list[tuple[str, Callable[[], None]]] = [
+            ("restart", node.restart),
+            ("restart within", lambda: setattr(node, "fuse", Fuse(chance.randint(1, 60)))),
+            ("stand still", lambda: node.stand_still(chance.choice((20, 100, 300, 4000)))),
+            ("fill up", lambda: self._fill(node)),
+            ("damage", lambda: self._damage(node)),
+            ("lie", lambda: setattr(node, "liar", chance.choice(("has all", "verified", "garbage", "other wheel")))),
+            ("kill", controller.kill),
+            ("kill within", lambda: setattr(controller, "fuse", Fuse(chance.randint(1, 80)))),
+            ("interrupt", controller.interrupt),
+            ("fill controller", lambda: self._fill(controller)),
+            ("bad release", lambda: self.bad.update({f"{version}+cpu.{rung}": chance.choice(("fails", "hangs"))})),
+            ("bad on a node", lambda: self.bad.update({f"{version}+cpu.{rung} {node.name}": chance.choice(("fails", "hangs"))})),
+            ("bad build", lambda: self.bad.update({f"{version}+cpu.{rung} build": "fails"})),
+            ("lost file", lambda: controller.store.lost.add(chance.choice(("numpy", "setuptools")))),
+            ("bad hook", lambda: controller.bad_hooks.update({(chance.choice(("before", "after")), node.name): "it failed"})),
+            ("labels refused", lambda: setattr(self.cluster, "refuses", not self.cluster.refuses)),
+            ("second run", lambda: self._second_run(controller)),
+        ]  # fmt: skip
+        name, fault = chance.choice(faults)
+
+        def strike() -> None:
+            self.world.tell(f"fault: {name} ({node.name} or {controller.short})")
+            fault()
+
+        self.world.at(chance.uniform(0, 240), strike)
+
+    def _fill(self, full: SimulatedNode | Controller) -> None:
+        full.full = True
+        self.world.at(self.chance.uniform(5, 300), lambda: setattr(full, "full", False))
+
+    def _damage(self, node: SimulatedNode) -> None:
+        self.rules.hurt(node)
+        node.damage()
+
+    def _second_run(self, controller: Controller) -> None:
+        """Start another run in the state directory of one that runs: it is refused."""
+        if controller.main is None or controller.main.done or not controller.holds_lock():
+            return
+
+        def refused() -> None:
+            try:
+                controller.again(self.plan(controller, VERSIONS[0]))
+            except LockedError:
+                return
+            except OSError:
+                if controller.full:
+                    return
+                raise
+            assert controller.dead or not controller.holds_lock(), "two runs in one state directory"
+
+        self.world.start(refused, controller)
+
+    def play(self) -> None:
+        """Play the schedule, and then a last apply, which must succeed."""
+        try:
+            self._play()
+        finally:
+            self.world.stop()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _play(self) -> None:
+        chance, world = self.chance, self.world
+        if chance.random() < 0.8:  # most fleets serve something before
+            self._expect(self.controllers[0], VERSIONS[0])
+        for _ in range(chance.randint(1, 3)):
+            for _ in range(chance.randint(0, 3)):
+                self.disturb()
+            runs = []
+            chosen = chance.sample(self.controllers, chance.choice((1, 1, 2)))
+            self.rules.controllers_at_once = len(chosen)
+            for controller in chosen:
+                action = chance.choice((*VERSIONS[:-1], "rollback"))
+                self.start(controller, action, lambda _: None)
+                runs.append(controller.main)
+                world.sleep(chance.choice((0, chance.uniform(0, 200), 2000)))
+            world.join(runs)
+            world.sleep(chance.choice((1, 60, 2000)))
+        self._heal()
+        self.rules.controllers_at_once = 1
+        for controller in self.controllers:
+            self._expect(controller, VERSIONS[-1])
+        for node in self.nodes.values():
+            self._check_end(node)
+
+    def _heal(self) -> None:
+        self.world.sleep(DAYS)
+        self.bad.clear()
+        self.cluster.refuses = False
+        for controller in self.controllers:
+            controller.full, controller.fuse = False, None
+            controller.store.lost.clear()
+            controller.bad_hooks.clear()
+        for node in self.nodes.values():
+            node.full, node.liar, node.fuse = False, "", None
+            node.still_until = node.down_until = 0.0
+            self.rules.healed(node)
+
+    def _expect(self, controller: Controller, version: str) -> None:
+        outcome = self.run(controller, version)
+        if isinstance(outcome, FleetbuildError | OSError):
+            raise AssertionError(f"With nothing wrong, an apply ended with: {outcome}") from outcome
+        assert isinstance(outcome, Result), "the last apply was killed"
+        assert outcome.exit_code == 0, [each for each in outcome.nodes if each.reason]
+
+    def _check_end(self, node: SimulatedNode) -> None:
+        self.rules.whole(node)
+        serving = node.root.serving()
+        found = node.root.manifest(serving)
+        assert found, f"{node.name} serves nothing"
+        assert found["wheels"][0]["version"].startswith(VERSIONS[-1]), f"{node.name}: {found}"
+        assert found["verified"], f"{node.name} serves what nobody verified"
+        assert not node.root.damage(serving, True), f"{node.name} serves a damaged release"
+        assert self.cluster.labels.get(node.name) == serving, f"{node.name}: its label is wrong"
+        staged = [path.name for path in node.staging.glob("*/*")]
+        assert not staged, f"{node.name}: copied wheels remain: {staged}"
+        assert not nodes.lease_of(node), f"{node.name}: the lease of {nodes.lease_of(node)} remains"
+        for controller in self.controllers:
+            assert node.name not in controller.drained, f"{node.name} is still drained"
+            assert not controller.state.is_reserved(node.name), f"{node.name} is marked as reserved"

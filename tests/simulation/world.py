@@ -1,0 +1,353 @@
+"""A virtual clock, and threads of which one runs at a time: the seed decides which.
+
+The engine starts threads of its own. Here each is a `Task`: it runs until it sleeps or waits, and
+then the next event of the clock is taken, so a schedule takes no real time and is repeatable.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import Any
+
+CHANGES = frozenset(
+    {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.chmod"}
+)
+_WRITING = 0o1 | 0o2 | 0o100  # O_WRONLY, O_RDWR, O_CREAT
+_here = threading.local()
+
+
+class Ended(BaseException):
+    """What a task is ended by: its process is killed, its machine stops, the schedule is over."""
+
+
+class Task:
+    """A thread. `process` says before each change of a file whether it may still be made."""
+
+    def __init__(self, world: World, work: Callable[[], Any], process: Process) -> None:
+        self.world, self.work, self.process = world, work, process
+        self.turn = threading.Lock()
+        self.turn.acquire()
+        self.chosen = self.done = False
+        self.epoch = 0  # of its waits: who wakes it from an earlier one comes too late
+        self.watchers: list[Task] = []
+
+
+class Process:
+    """What tasks belong to: a controller's run, or a module on a node."""
+
+    def change(self) -> None:
+        """Called before a file is changed; raises where that cannot happen any more."""
+
+    def check(self, task: Task) -> None:
+        """Called when a task goes on; raises where it cannot."""
+
+
+class World:
+    """The clock, its events, and chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 (no secret)
+        self.now = 0.0
+        self.trace: list[str] = []
+        self.tasks: set[Task] = set()
+        self.problem: BaseException | None = None
+        self._events: list[tuple[float, float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._chosen: Task | None = None
+        self._over = False
+        self._main = Task(self, lambda: None, Process())
+
+    def at(self, delay: float, call: Callable[[], None]) -> None:
+        """Call this after a delay; of events at the same time, chance takes the first."""
+        event = (self.now + delay, self.chance.random(), next(self._numbers), call)
+        heapq.heappush(self._events, event)
+
+    def tell(self, text: str) -> None:
+        """Note what happened, for whoever repeats a seed."""
+        self.trace.append(f"{self.now:9.2f} {text}")
+
+    def start(self, work: Callable[[], Any], process: Process) -> Task:
+        """Start a task."""
+        task = Task(self, work, process)
+        self.tasks.add(task)
+        _workers.start(task)
+        self.wake(task)
+        return task
+
+    def sleep(self, seconds: float) -> None:
+        """Let the task that runs now wait."""
+        task = self.current()
+        task.epoch += 1
+        self._resume_later(task, seconds)
+        self._wait(task)
+
+    def wait(self) -> None:
+        """Let the task that runs now wait until it is woken."""
+        task = self.current()
+        task.epoch += 1
+        self._wait(task)
+
+    def wake(self, task: Task) -> None:
+        """Let a waiting task go on."""
+        if not task.done:
+            self._resume_later(task, 0)
+
+    def join(self, tasks: Iterable[Task]) -> None:
+        """Wait until these tasks have ended."""
+        for task in tasks:
+            while not task.done:
+                task.watchers.append(self.current())
+                self.wait()
+
+    def current(self) -> Task:
+        """Return the task that runs now."""
+        return getattr(_here, "task", None) or self._main
+
+    def stop(self) -> None:
+        """End all tasks, at the end of a schedule."""
+        self._over = True
+        self._events.clear()
+        while self.tasks:
+            task = next(iter(self.tasks))
+            self._resume_later(task, 0)
+            task.watchers.append(self._main)
+            self._wait(self._main)
+
+    def fail(self, problem: BaseException) -> None:
+        """Note the first problem; the main task raises it."""
+        self.problem = self.problem or problem
+        self._events.clear()
+        self._resume_later(self._main, 0)
+
+    def _resume_later(self, task: Task, delay: float) -> None:
+        epoch = task.epoch
+
+        def resume() -> None:
+            if task.epoch == epoch and not task.done:
+                self._chosen = task
+
+        self.at(delay, resume)
+
+    def _wait(self, task: Task) -> None:
+        self._hand_on(task)
+        if task is self._main:
+            if self.problem and not self._over:
+                raise self.problem
+            return
+        if self._over:
+            raise Ended
+        task.process.check(task)
+
+    def _hand_on(self, task: Task | None) -> None:
+        """Take events until this task is to go on; a task that ended waits for nothing."""
+        while True:
+            if not self._events and self._chosen is None:
+                self.fail(AssertionError("Everything waits: the engine would hang for ever."))
+            if self._chosen is None:
+                self.now, _, _, call = heapq.heappop(self._events)
+                mine = getattr(_here, "task", None)
+                _here.task = self._main  # an event belongs to no process
+                try:
+                    call()
+                except BaseException as problem:
+                    self.fail(problem)
+                _here.task = mine
+            chosen, self._chosen = self._chosen, None
+            if chosen is None:
+                continue
+            if chosen is task:
+                return
+            chosen.turn.release()
+            if task is not None:
+                task.turn.acquire()
+            return
+
+    def perform(self, task: Task) -> None:
+        """Run a task in the thread of a worker, once it is its turn."""
+        task.turn.acquire()
+        _here.task = task
+        try:
+            if not self._over:
+                task.process.check(task)
+                task.work()
+        except Ended:
+            pass
+        except BaseException as problem:
+            self.fail(problem)
+        task.done = True
+        self.tasks.discard(task)
+        for watcher in task.watchers:
+            self._resume_later(watcher, 0)
+        _here.task = None
+
+    def hand_on(self) -> None:
+        """Let another task go on, after one has ended."""
+        self._hand_on(None)
+
+
+class _Workers:
+    """Threads that perform one task after the other: starting them takes longer than a schedule."""
+
+    def __init__(self) -> None:
+        self._free: list[tuple[threading.Lock, deque[Task]]] = []
+
+    def start(self, task: Task) -> None:
+        if self._free:
+            lock, tasks = self._free.pop()
+            tasks.append(task)
+            lock.release()
+            return
+        lock, tasks = threading.Lock(), deque([task])
+        lock.acquire()
+        threading.Thread(target=self._work, args=(lock, tasks), daemon=True).start()
+
+    def _work(self, lock: threading.Lock, tasks: deque[Task]) -> None:
+        while True:
+            task = tasks.popleft()
+            task.world.perform(task)
+            self._free.append((lock, tasks))
+            task.world.hand_on()
+            del task
+            lock.acquire()
+
+
+_workers = _Workers()
+
+
+def _before_change(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in CHANGES or (event == "open" and arguments[2] & _WRITING):
+        task: Task | None = getattr(_here, "task", None)
+        if task is not None:
+            task.process.change()
+
+
+def watch_files() -> None:
+    """Ask the process of a task before each change of a file. This cannot be taken back."""
+    sys.addaudithook(_before_change)
+
+
+class Future:
+    """The outcome of a job of a pool."""
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self.outcome: Any = None
+        self.problem: BaseException | None = None
+        self.cancelled = False
+
+    def exception(self) -> BaseException | None:
+        """Wait for the job; return what it raised."""
+        if self.task and not self.cancelled:
+            self.task.world.join([self.task])
+        return self.problem
+
+    def result(self) -> Any:
+        """Wait for the job; return its outcome, or raise."""
+        if problem := self.exception():
+            raise problem
+        return self.outcome
+
+    def cancel(self) -> None:
+        """Not needed: a job that was not started is ended by its process."""
+        self.cancelled = True
+
+
+class Pool:
+    """Stands in for ThreadPoolExecutor. Each job is a task from the beginning; `limit` bounds how
+    many go at a time."""
+
+    def __init__(self, max_workers: int, **_: Any) -> None:
+        self._world = _world_now()
+        self._limit, self._running, self._waiting = max_workers, 0, deque[Future]()
+        self._futures: list[Future] = []
+
+    def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
+        """Start a job, or queue it."""
+        future = Future()
+        me = self._world.current()
+
+        def work() -> None:
+            while self._running >= self._limit:
+                self._waiting.append(future)
+                self._world.wait()
+            if future.cancelled:
+                return
+            self._running += 1
+            try:
+                future.outcome = job(*arguments)
+            except Ended:
+                raise
+            except BaseException as problem:
+                future.problem = problem
+            finally:
+                self._running -= 1
+                if self._waiting and (following := self._waiting.popleft().task):
+                    self._world.wake(following)
+
+        future.task = self._world.start(work, me.process)
+        self._futures.append(future)
+        return future
+
+    def map(self, job: Callable[..., Any], jobs: Iterable[Any]) -> Iterator[Any]:
+        """Do the jobs one after the other."""
+        return map(job, jobs)
+
+    def shutdown(self, **_: Any) -> None:
+        """Forget jobs that were not started."""
+        for future in self._futures:
+            future.cancel()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None or not issubclass(kind, Ended):
+            self._world.join([future.task for future in self._futures if future.task])
+
+
+class Queue:
+    """Stands in for SimpleQueue."""
+
+    def __init__(self) -> None:
+        self._world = _world_now()
+        self._items: deque[Any] = deque()
+        self._getter: Task | None = None
+
+    def put(self, item: Any) -> None:
+        """Add an item."""
+        self._items.append(item)
+        if self._getter:
+            self._world.wake(self._getter)
+
+    def get(self) -> Any:
+        """Wait for an item."""
+        self._getter = self._world.current()
+        while not self._items:
+            self._world.wait()
+        self._getter = None
+        return self._items.popleft()
+
+
+def in_order(futures: Iterable[Future]) -> list[Future]:
+    """Stand in for as_completed: wait for all; chance decides which comes first."""
+    done = list(futures)
+    for future in done:
+        future.exception()
+    _world_now().chance.shuffle(done)
+    return done
+
+
+def running() -> Task:
+    """Return the task of this thread."""
+    task: Task = _here.task
+    return task
+
+
+def _world_now() -> World:
+    return running().world
