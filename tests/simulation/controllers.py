@@ -177,6 +177,7 @@ class Controller(Process):
         self.fuse: Fuse | None = None
         self.tasks: list[Task] = []
         self.at_work: list[list[_Host]] = []
+        self._kept: dict[str, str] = {}  # what the last probe of a node has kept
         self.drained: set[str] = set()
         self.answered: set[str] = set()  # nodes, at the last probe
         self.bad_hooks: dict[tuple[str, str], str] = {}
@@ -311,8 +312,10 @@ class Controller(Process):
             self.answered.add(node.name)
             found[node.name] = facts = there.facts()
             text = "\n".join(made.model_dump_json() for made in facts.release.values())
-            save_section(self.state.facts, node.name, "release", text)
-            self.state.mark_probed(node.name, now())
+            if self._kept.get(node.name) != text or self.state.is_changing(node.name):
+                self._kept[node.name] = text
+                save_section(self.state.facts, node.name, "release", text)
+                self.state.mark_probed(node.name, now())
         if len(found) < len(nodes) or any(facts.state != "ok" for facts in found.values()):
             self.world.sleep(30)
         return found

@@ -57,9 +57,10 @@ class Module(Process):
         if self.dead:
             raise Ended
         node = self.node
+        node.changes += 1
         if node.fuse and not (fuse := node.fuse.tick()):
             node.fuse = None
-            node.restart()
+            node.restart(by=self)
             raise Ended
         if node.full:
             raise OSError(errno.ENOSPC, "No space left on device", str(node.folder))
@@ -92,6 +93,7 @@ class SimulatedNode:
     folder: Path
     about: Facts
     bad: Callable[[str], str]  # by a release's group and versions: "", "fails" or "hangs"
+    changes: int = 0  # of files, by modules
     boot: int = 1
     booted: float = 0.0
     down_until: float = 0.0
@@ -121,7 +123,7 @@ class SimulatedNode:
         """Whether it does, to anybody."""
         return self.world.now >= max(self.down_until, self.still_until)
 
-    def restart(self, seconds: float = 40.0) -> None:
+    def restart(self, seconds: float = 40.0, by: Module | None = None) -> None:
         """End all processes and start again."""
         self.world.tell(f"{self.name} restarts")
         self.boot, self.booted = self.boot + 1, self.world.now + seconds
@@ -134,7 +136,7 @@ class SimulatedNode:
         self.modules.clear()
         for connection in tuple(self.connections):
             connection.lose("connection reset", 0.0)
-        self.looked_at(None)
+        self.looked_at(by)
 
     def stand_still(self, seconds: float) -> None:
         """Do nothing for some time; whoever waits for longer than SILENCE gives up."""
@@ -153,6 +155,7 @@ class SimulatedNode:
             try:
                 self.pause(0.1, 1.5)
                 outcome = work()
+                self.looked_at(module)  # before another module changes something here
                 self.pause(0.0, 0.2)
             except (TaskFailed, release.Problem, OSError) as problem:
                 outcome = problem
@@ -192,6 +195,7 @@ class SimulatedNode:
         """Change a file of the current release, as a disk or a person does."""
         file = self.folder / "current" / "lib" / "python3.11" / "changed"
         if file.parent.is_dir():
+            self.changes += 1
             self.world.tell(f"{self.name}: a file of its release changes")
             file.write_text("changed")
 

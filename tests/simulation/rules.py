@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from fleetbuild.ansible import HostRun
@@ -25,14 +26,17 @@ class NodeRules:
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = labels
         self.controllers_at_once = 1
+        self._looked: dict[str, int] = {}  # the changes on a node at the last look
+        self._whole: dict[Path, int] = {}  # when a manifest was written that was looked at
         self._serving: dict[str, str] = {}
         self._hurt: set[tuple[str, str]] = set()  # nodes with releases that somebody damaged
         self.switches: list[tuple[Any, str, str]] = []  # run, node, release
 
     def look(self, node: SimulatedNode, module: Module | None) -> None:
         """Look at what a node serves."""
-        if node.liar:
+        if node.liar or self._looked.get(node.name) == node.changes:
             return
+        self._looked[node.name] = node.changes
         name, now = node.name, node.root.serving().removeprefix(".broken-")
         before = self._serving.get(name, "")
         if now != before:
@@ -69,12 +73,13 @@ class NodeRules:
         self._serving[node.name] = node.root.serving().removeprefix(".broken-")
 
     def whole(self, node: SimulatedNode) -> None:
-        """Check that each release with a manifest is whole."""
-        for path in node.folder.glob("releases/[!.]*"):
-            if path.is_dir() and (node.name, path.name) not in self._hurt:
-                found = node.root.manifest(path.name)
-                damage = found and node.root.damage(path.name, True)
-                assert not damage, f"{node.name}: {path.name} is half installed: {damage}"
+        """Check that each release whose manifest was written since is whole."""
+        for path in node.folder.glob("releases/[!.]*/manifest.json"):
+            name, written = path.parent.name, path.stat().st_mtime_ns
+            if (node.name, name) not in self._hurt and self._whole.get(path) != written:
+                self._whole[path] = written
+                damage = node.root.damage(name, True)
+                assert not damage, f"{node.name}: {name} is half installed: {damage}"
 
     def by(self, run: object, node: str) -> list[str]:
         """Return what a run switched a node to."""
@@ -91,6 +96,7 @@ class RunRules:
             name: node.root.serving().removeprefix(".broken-")
             for name, node in controller.nodes.items()
         }
+        self._first = len(nodes.switches)
         self._waves: defaultdict[str, list[list[str]]] = defaultdict(list)
         self._ended: dict[str, str] = {}  # node -> how its install ended
         self._under_way: set[str] = set()
@@ -160,10 +166,12 @@ class RunRules:
             switched = self._nodes.by(self, each.node)
             if node.liar or (each.reason or "").startswith("The rollback failed"):
                 continue
-            said = f"{each.node} is {each.state} ({each.reason}), and the run switched it: {switched}"
+            said = f"{each.node} is {each.state} ({each.reason}); the run switched it to {switched}"
             if each.state in _KEEPS:
                 assert not switched, said
             elif each.state == "installed":
-                assert [*switched, self._before[each.node]][0] == each.release_id, said
+                served = {name_to[1:] for name_to in self._nodes.switches[self._first :]}
+                served.add((each.node, self._before[each.node]))
+                assert (each.node, each.release_id) in served, said
             elif each.state == "rolled_back":
                 assert switched[-1] == (each.release_id or ""), said

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import random
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fleetbuild.errors import FleetbuildError, LockedError
 from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
-from fleetbuild.plan.decide import Resolution, Source
+from fleetbuild.plan.decide import Package, Resolution, Source
 from tests.factories.files import make_wheel
 from tests.factories.fleets import facts, inventory, locked, package, planned
 from tests.simulation import controllers, nodes
@@ -49,14 +51,21 @@ def prepare() -> Path:
     nodes.replace_programs()
     controllers.replace_threads(folder / "uv")
     watch_files()
+    gc.set_threshold(100_000)  # a third of the time otherwise
     return folder
 
 
+@cache
 def _file(name: str, version: str) -> LockedFile:
     path = controllers.FILES[name]
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     about = {"name": name, "version": version, "file": path.name, "sha256": sha256}
     return locked(name, version).model_copy(update=about)
+
+
+@cache
+def _package(version: str) -> Package:
+    return package("hnswlib", version)
 
 
 class Schedule:
@@ -71,7 +80,7 @@ class Schedule:
         self.rules = NodeRules(self.cluster.labels)
         self.bad: dict[str, str] = {}
         self.nodes: dict[str, SimulatedNode] = {}
-        count = size or chance.randint(2, 9)
+        count = size or chance.choice((1, 2, 2, 3, 3, 4, 5, 6))
         # Each wheel needs two builders then: nodes of one kind have them.
         self.confirm = count > 2 and chance.random() < 0.1
         rungs = chance.sample(RUNGS, 1 if self.confirm else chance.randint(1, 3))
@@ -120,7 +129,7 @@ class Schedule:
         source = Source(package="hnswlib", version=version, file=_file("hnswlib", version),
                         build_requirements=("setuptools",))  # fmt: skip
         return planned(
-            known, packages=(package("hnswlib", version),), config=self.config,
+            known, packages=(_package(version),), config=self.config,
             sources=(source,), closure=Resolution(wheels=(_file("numpy", "2.0"),)),
             build=Resolution(wheels=(_file("setuptools", "80"),)),
         )  # fmt: skip
@@ -226,10 +235,10 @@ class Schedule:
 
     def _play(self) -> None:
         chance, world = self.chance, self.world
-        if chance.random() < 0.8:  # most fleets serve something before
+        if chance.random() < 0.3:  # some fleets serve something before
             self._expect(self.controllers[0], VERSIONS[0])
-        for _ in range(chance.randint(1, 3)):
-            for _ in range(chance.randint(0, 3)):
+        for _ in range(chance.choice((1, 1, 2))):
+            for _ in range(chance.choice((1, 1, 2, 3))):
                 self.disturb()
             runs = []
             chosen = chance.sample(self.controllers, chance.choice((1, 1, 2)))
@@ -243,7 +252,8 @@ class Schedule:
             world.sleep(chance.choice((1, 60, 2000)))
         self._heal()
         self.rules.controllers_at_once = 1
-        for controller in self.controllers:
+        worked = [each for each in self.controllers if each.main]
+        for controller in worked:
             self._expect(controller, VERSIONS[-1])
         for node in self.nodes.values():
             self._check_end(node)
