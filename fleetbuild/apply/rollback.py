@@ -34,6 +34,13 @@ def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Pr
         if progress.nodes[name].state == "installed"
     }
     kept = {name: _why_not(run, group, progress.facts[name]) for name in switched}
+    progress = withdraw_labels(run, progress, [name for name in switched if not kept[name]])
+    labels = "its release labels could not be removed: {}"
+    kept |= {
+        name: labels.format(progress.labels[name].reason)
+        for name, result in switched.items()
+        if progress.nodes[name] is not result
+    }
     stay = {
         name: switched[name].model_copy(update={"reason": f"Not rolled back: {reason}"})
         for name, reason in kept.items()
@@ -42,12 +49,7 @@ def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Pr
     for name, result in stay.items():
         run.tell("activate", "warning", result.reason or "", node=name, group=group.name)
     progress = replace(progress, nodes={**progress.nodes, **stay})
-    progress = withdraw_labels(run, progress, [name for name in switched if name not in stay])
-    names = [
-        name
-        for name, result in switched.items()
-        if name not in stay and progress.nodes[name] is result
-    ]
+    names = [name for name in switched if name not in stay]
     if not names:
         return progress
     run.state.mark_changing(names)

@@ -420,7 +420,7 @@ def install(root, params, check):
         "release_id": release_id,
         "changed": bool(made),
         "made_by": made,
-        "active": before == release_id,
+        "active": root.serving() == release_id,  # not if it was damaged: it serves aside now
         "previous": before,
     }
     if params["verify"] and not check:

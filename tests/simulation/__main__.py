@@ -1,4 +1,4 @@
-"""Play seeds: python -m tests.simulation FIRST [COUNT] [--nodes N] [--story]."""
+"""Play seeds: python -m tests.simulation FIRST [COUNT] [--nodes N] [--story] [--broken NAME]."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 
+from tests.simulation.broken import BROKEN
 from tests.simulation.schedules import Schedule, prepare
 
 
@@ -18,8 +19,11 @@ def main() -> int:
     parser.add_argument("count", type=int, nargs="?", default=1)
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--story", action="store_true", help="print what happened, too")
+    parser.add_argument("--broken", choices=BROKEN, help="with the engine broken in this way")
     options = parser.parse_args()
     began, folder = time.process_time(), prepare()
+    if options.broken:
+        BROKEN[options.broken]()
     try:
         for seed in range(options.first, options.first + options.count):
             schedule = Schedule(seed, options.nodes)

@@ -179,6 +179,7 @@ class Controller(Process):
         self.at_work: list[list[_Host]] = []
         self._kept: dict[str, str] = {}  # what the last probe of a node has kept
         self.drained: set[str] = set()
+        self.seen: dict[str, Facts] = {}
         self.answered: set[str] = set()  # nodes, at the last probe
         self.bad_hooks: dict[tuple[str, str], str] = {}
         self.rules: Any = None  # of the run
@@ -310,7 +311,7 @@ class Controller(Process):
                 found[node.name] = Facts(state="unreachable", reason="no answer within 30 s")
                 continue
             self.answered.add(node.name)
-            found[node.name] = facts = there.facts()
+            found[node.name] = facts = self.seen[node.name] = there.facts()
             text = "\n".join(made.model_dump_json() for made in facts.release.values())
             if self._kept.get(node.name) != text or self.state.is_changing(node.name):
                 self._kept[node.name] = text

@@ -58,10 +58,12 @@ class Module(Process):
             raise Ended
         node = self.node
         node.changes += 1
-        if node.fuse and not (fuse := node.fuse.tick()):
-            node.fuse = None
-            node.restart(by=self)
-            raise Ended
+        if node.fuse and not node.fuse.tick():
+            fuse, node.fuse = node.fuse, None
+            if fuse.restarts:
+                node.restart(by=self)
+                raise Ended
+            node.fill_up()
         if node.full:
             raise OSError(errno.ENOSPC, "No space left on device", str(node.folder))
 
@@ -77,6 +79,7 @@ class Fuse:
     """Counts changes of files down."""
 
     left: int
+    restarts: bool = True  # else the disk is full then
 
     def tick(self) -> int:
         """Count one; return how many are left."""
@@ -98,6 +101,7 @@ class SimulatedNode:
     booted: float = 0.0
     down_until: float = 0.0
     still_until: float = 0.0
+    hold: float = 0.0  # for so long the next module takes longer
     full: bool = False
     liar: str = ""
     fuse: Fuse | None = None
@@ -146,6 +150,12 @@ class SimulatedNode:
             for connection in tuple(self.connections):
                 connection.lose_later()
 
+    def fill_up(self) -> None:
+        """Have a full disk for some time."""
+        self.world.tell(f"the disk of {self.name} is full")
+        self.full = True
+        self.world.at(self.world.chance.uniform(5, 300), lambda: setattr(self, "full", False))
+
     def run(self, by: Any, work: Work, then: Callable[[Any], None]) -> None:
         """Run a module for a run; `then` gets its reply, or what it raised."""
         module = Module(self, by)
@@ -153,7 +163,8 @@ class SimulatedNode:
         def perform() -> None:
             outcome: Any
             try:
-                self.pause(0.1, 1.5)
+                hold, self.hold = self.hold, 0.0
+                self.pause(hold + 0.1, hold + 1.5)
                 outcome = work()
                 self.looked_at(module)  # before another module changes something here
                 self.pause(0.0, 0.2)
@@ -221,10 +232,14 @@ class SimulatedNode:
 
         def work() -> Reply:
             try:
+                process = running().process
+                assert isinstance(process, Module)
+                other = held_by(self) not in ("", params["controller"])
+                if state == "previous" and not other:  # it takes the lease by itself
+                    self.holder = process.run
                 reply = release.step(self.root, params, False)
-                if state == "previous" or reply.get("counter"):
-                    process = running().process
-                    assert isinstance(process, Module)
+                if reply.get("counter"):
+                    assert not other, f"{self.name} was reserved twice at once"
                     self.holder = process.run
                 return self._tell_lies(state, reply)
             except OSError as error:
@@ -359,10 +374,18 @@ class SimulatedNode:
         return reply
 
 
-def lease_of(node: SimulatedNode) -> str:
-    """Return the controller whose lease a node's releases are under, or ""."""
+def lease_of(node: SimulatedNode) -> dict[str, Any]:
+    """Return what the lease of a node's releases says."""
     file = node.folder / ".lease"
-    return str(json.loads(file.read_text()).get("controller", "")) if file.exists() else ""
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def held_by(node: SimulatedNode) -> str:
+    """Return the controller that holds the lease now, or ""."""
+    lease = lease_of(node)
+    holds = lease.get("boot") == _lease._boot() and lease["until"] > _uptime()
+    return str(lease["controller"]) if holds else ""
 
 
 WHEELS: dict[tuple[str, str], bytes] = {}  # what a build makes, by package and version

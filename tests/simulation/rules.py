@@ -41,9 +41,10 @@ class NodeRules:
         before = self._serving.get(name, "")
         if now != before:
             self._switched(node, module, before, now)
-        elif now and (name, now) not in self._hurt:
-            found = node.root.manifest(node.root.serving())
-            assert found is not None, f"{name} serves {now}, which is not complete"
+        elif now:
+            assert node.root.serves(node.root.serving()), f"{name} serves {now}, which is gone"
+            whole = (name, now) in self._hurt or node.root.manifest(node.root.serving())
+            assert whole, f"{name} serves {now}, which is not complete"
 
     def _switched(
         self, node: SimulatedNode, module: Module | None, before: str, now: str
@@ -59,6 +60,8 @@ class NodeRules:
             assert found is not None, f"{name} switched to {now}, which is not complete"
             assert found["verified"], f"{name} switched to {now}, which is not verified"
             assert now in node.passed, f"{name} switched to {now}, whose checks did not pass there"
+        if before and now and (name, before) not in self._hurt:
+            assert node.root.manifest(before), f"{name} has lost {before}, which served before"
         if self.controllers_at_once > 1:
             return  # a run that was refused labels a node again by what it serves
         label = self._labels.get(name)
@@ -128,6 +131,9 @@ class RunRules:
         said = f"{group}: {names} after {waves}"
         assert not self._under_way & set(members), f"{said}: the wave before has not ended"
         assert not set(names) & self._ended.keys(), f"{said}: installed twice in one run"
+        seen = self._controller.seen
+        again = [name for name in names if seen[name].serves("default", release_id)]
+        assert not again, f"{said}: {again} serve it already"
         ended = [self._ended[name] for name in members if name in self._ended]
         assert ended.count("failed") <= limits.failures(len(members)), f"{said}: {self._ended}"
         assert ended.count("unreachable") <= limits.losses(len(members)), f"{said}: {self._ended}"

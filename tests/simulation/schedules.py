@@ -174,9 +174,11 @@ class Schedule:
         version, rung = chance.choice(VERSIONS[:-1]), chance.choice(RUNGS)
         faults: list[tuple[str, Callable[[], None]]] = [
             ("restart", node.restart),
-            ("restart within", lambda: setattr(node, "fuse", Fuse(chance.randint(1, 60)))),
+            *[("restart within", lambda: setattr(node, "fuse", Fuse(chance.randint(1, 60))))] * 4,
+            ("fill up within", lambda: setattr(node, "fuse", Fuse(chance.randint(1, 60), restarts=False))),
+            *[("hold up", lambda: setattr(node, "hold", chance.choice((100, 2500))))] * 2,
             ("stand still", lambda: node.stand_still(chance.choice((20, 100, 300, 4000)))),
-            ("fill up", lambda: self._fill(node)),
+            ("fill up", node.fill_up),
             ("damage", lambda: self._damage(node)),
             ("lie", lambda: setattr(node, "liar", chance.choice(("has all", "verified", "garbage", "other wheel")))),
             ("kill", controller.kill),
@@ -197,9 +199,9 @@ class Schedule:
             self.world.tell(f"fault: {name} ({node.name} or {controller.short})")
             fault()
 
-        self.world.at(chance.uniform(0, 240), strike)
+        self.world.at(chance.uniform(0, 160), strike)
 
-    def _fill(self, full: SimulatedNode | Controller) -> None:
+    def _fill(self, full: Controller) -> None:
         full.full = True
         self.world.at(self.chance.uniform(5, 300), lambda: setattr(full, "full", False))
 
@@ -234,17 +236,18 @@ class Schedule:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _play(self) -> None:
-        chance, world = self.chance, self.world
+        chance, world, versions = self.chance, self.world, []
         if chance.random() < 0.3:  # some fleets serve something before
             self._expect(self.controllers[0], VERSIONS[0])
         for _ in range(chance.choice((1, 1, 2))):
-            for _ in range(chance.choice((1, 1, 2, 3))):
+            for _ in range(chance.choice((1, 2, 3, 4)) + len(self.nodes) // 40):
                 self.disturb()
             runs = []
             chosen = chance.sample(self.controllers, chance.choice((1, 1, 2)))
             self.rules.controllers_at_once = len(chosen)
             for controller in chosen:
                 action = chance.choice((*VERSIONS[:-1], "rollback"))
+                versions += [action] if action != "rollback" else []
                 self.start(controller, action, lambda _: None)
                 runs.append(controller.main)
                 world.sleep(chance.choice((0, chance.uniform(0, 200), 2000)))
@@ -252,11 +255,12 @@ class Schedule:
             world.sleep(chance.choice((1, 60, 2000)))
         self._heal()
         self.rules.controllers_at_once = 1
-        worked = [each for each in self.controllers if each.main]
-        for controller in worked:
-            self._expect(controller, VERSIONS[-1])
+        version = chance.choice((VERSIONS[-1], *versions))
+        for controller in self.controllers:
+            if controller.main:
+                self._expect(controller, version)
         for node in self.nodes.values():
-            self._check_end(node)
+            self._check_end(node, version)
 
     def _heal(self) -> None:
         self.world.sleep(DAYS)
@@ -267,6 +271,7 @@ class Schedule:
             controller.store.lost.clear()
             controller.bad_hooks.clear()
         for node in self.nodes.values():
+            node.hold = 0.0
             node.full, node.liar, node.fuse = False, "", None
             node.still_until = node.down_until = 0.0
             self.rules.healed(node)
@@ -278,18 +283,19 @@ class Schedule:
         assert isinstance(outcome, Result), "the last apply was killed"
         assert outcome.exit_code == 0, [each for each in outcome.nodes if each.reason]
 
-    def _check_end(self, node: SimulatedNode) -> None:
+    def _check_end(self, node: SimulatedNode, version: str) -> None:
         self.rules.whole(node)
         serving = node.root.serving()
         found = node.root.manifest(serving)
         assert found, f"{node.name} serves nothing"
-        assert found["wheels"][0]["version"].startswith(VERSIONS[-1]), f"{node.name}: {found}"
+        assert found["wheels"][0]["version"].startswith(version), f"{node.name}: {found}"
         assert found["verified"], f"{node.name} serves what nobody verified"
         assert not node.root.damage(serving, True), f"{node.name} serves a damaged release"
         assert self.cluster.labels.get(node.name) == serving, f"{node.name}: its label is wrong"
         staged = [path.name for path in node.staging.glob("*/*")]
         assert not staged, f"{node.name}: copied wheels remain: {staged}"
-        assert not nodes.lease_of(node), f"{node.name}: the lease of {nodes.lease_of(node)} remains"
+        holder = nodes.lease_of(node).get("controller")
+        assert not holder, f"{node.name}: the lease of {holder} remains"
         for controller in self.controllers:
             assert node.name not in controller.drained, f"{node.name} is still drained"
             assert not controller.state.is_reserved(node.name), f"{node.name} is marked as reserved"

@@ -206,3 +206,16 @@ def test_a_full_disk_is_reported_as_such(node: Node, tmp_path: Path) -> None:
     assert not os.path.exists(node.root["third"])
     assert "is full" in node.release.failure(node.root, caught.value)
     assert node.release.way_out(node.root, caught.value) == ["free-space", node.root.path]
+
+
+def test_a_release_that_serves_aside_is_not_active_until_the_switch(node: Node) -> None:
+    """With rollout.before, the switch is a step of its own: until then the damaged one serves."""
+    damage(node, "flipped byte")
+    params = {**node.params("new"), "whole": False, "activate": False, "verify": {}}
+    made = node.release.install(node.root, params, False)
+    assert (made["made_by"], made["active"]) == ("venv", False)
+    assert node.root.serving() == ".broken-new"
+    node.mark("new")
+    switched = node.release.install(node.root, {**params, "whole": True, "activate": True}, False)
+    assert switched["active"]
+    assert node.root.serving() == "new"
