@@ -27,6 +27,17 @@ class NvidiaWheels:
     nccl: str = ""
 
 
+@dataclass(frozen=True)
+class Archive:
+    """One of the archives that make up a toolkit."""
+
+    name: str
+    version: str
+    url: str
+    sha256: str
+    size: int
+
+
 def wheels_for(
     cuda: str | None, arch: str, sms: Sequence[str], torch: Torch | None
 ) -> NvidiaWheels:
@@ -55,6 +66,26 @@ def toolkit_requirements(
     row = None if any(map(is_jetson, sms)) else _row("compilers", cuda, arch)
     more = "".join(f",{library}" for library in libraries)
     return tuple(each.format(cuda=cuda, more=more) for each in row["wheels"]) if row else ()
+
+
+def toolkit_archives(
+    cuda: str, arch: str, sms: Sequence[str], libraries: Sequence[str]
+) -> tuple[Archive, ...]:
+    """Return the archives that make up a toolkit to build with, as `toolkit_requirements` does."""
+    table = _DATA["archives"]
+    rows = table["toolkits"].get(cuda, {})
+    names = (*table["always"], *libraries)
+    if any(map(is_jetson, sms)) or not set(names) <= set(rows):
+        return ()
+    return tuple(
+        Archive(
+            name,
+            rows[name]["version"],
+            table["address"] + rows[name]["path"].format(place=table["places"][arch]),
+            **rows[name][arch],
+        )
+        for name in names
+    )
 
 
 def _row(table: str, cuda: str, arch: str) -> dict[str, Any] | None:

@@ -55,6 +55,13 @@ class LockedFile(Frozen):
         return self.sha256 or "git-" + self.url.rpartition("@")[2].replace("#", "-")
 
 
+def toolkit_origin(files: Sequence[LockedFile]) -> str:
+    """Return what a CUDA toolkit's files are, in words; empty without any."""
+    if not files:
+        return ""
+    return "NVIDIA's wheels" if files[0].file.endswith(".whl") else "NVIDIA's archives"
+
+
 class Requires(Frozen):
     """What a build needs: tools that are present, to be installed, or to be supplied."""
 

@@ -199,8 +199,9 @@ def _fetch_error(url: str, dest: Path, problem: Exception) -> InstallError:
         )
     return InstallError(
         f"{dest.name} cannot be fetched from {_host(url) or url}: {reason}.",
-        "Check the network, proxy and certificates of this machine, then run this again: "
-        "files already fetched are kept.",
+        "Check the network, proxy and certificates of this machine, or name a mirror of this "
+        "address under mirrors: in fleetbuild.yml. Then run this again: files already fetched are "
+        "kept.",
     )
 
 

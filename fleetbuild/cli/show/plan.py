@@ -21,6 +21,7 @@ from fleetbuild.cli.show.targets import (
 )
 from fleetbuild.cli.show.text import clean, duration, fold, state_option, troubles
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedTarget, PlannedWheel
+from fleetbuild.models.plan import toolkit_origin
 from fleetbuild.state import StateDir
 from fleetbuild.text import count
 from fleetbuild.this_machine import INSTALL_PATH, is_this_machine, users_folder
@@ -378,8 +379,8 @@ def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
     """Yield the evidence that this CUDA builds the wheel; `explain` gives it in full."""
     if wheel.evidence and wheel.action != "blocked":
         said = EVIDENCE.get(wheel.evidence, wheel.evidence)
-        wheels = ", from NVIDIA's wheels" if wheel.toolkit_wheels else ""
-        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}{wheels}"
+        origin = toolkit_origin(wheel.toolkit_wheels)
+        yield f"  CUDA {clean(wheel.cuda or '')}: {clean(said)}{origin and f', from {origin}'}"
 
 
 def _changes(group: PlannedGroup) -> str:

@@ -14,7 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from fleetbuild.hardware.nvidia import toolkit_requirements
+from fleetbuild.hardware.nvidia import toolkit_archives, toolkit_requirements
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package, bracketed
@@ -163,17 +163,43 @@ def toolkit_request(wheel: DraftWheel, facts: Mapping[str, Facts]) -> LockReques
 
     None if the node that builds has the toolkit, or if wheels do not suffice for the recipe.
     """
-    toolkit, builder, recipe = wheel.toolkit, wheel.builders.first.node, wheel.package.recipe
-    libc = facts[builder].for_builds.libc
-    if toolkit is None or wheel.taken or recipe.toolkit_wheels is None or libc is None:
-        return None
-    needed = toolkit_requirements(
-        toolkit.version, wheel.target.arch, wheel.target.sms, recipe.toolkit_wheels
-    )
-    if builder in toolkit.installed_on or not needed:
+    libc = facts[wheel.builders.first.node].for_builds.libc
+    needed = toolkit_requirements(*parts) if (parts := _missing_toolkit(wheel)) else ()
+    if libc is None or not needed:
         return None
     target = wheel.target.with_floor(libc.version)
     return _request(target, wheel.builders.python_version, requirements=needed)
+
+
+def locked_archives(wheel: DraftWheel) -> tuple[LockedFile, ...]:
+    """Return NVIDIA's archives of a CUDA toolkit that no wheels have, as files to fetch."""
+    parts = _missing_toolkit(wheel)
+    if parts is None or toolkit_requirements(*parts):
+        return ()
+    return tuple(
+        LockedFile(
+            name=archive.name,
+            version=archive.version,
+            file=archive.url.rpartition("/")[2],
+            sha256=archive.sha256,
+            url=archive.url,
+            size=archive.size,
+        )
+        for archive in toolkit_archives(*parts)
+    )
+
+
+def _missing_toolkit(
+    wheel: DraftWheel,
+) -> tuple[str, str, Sequence[str], Sequence[str]] | None:
+    """Return version, architecture, SMs and libraries of the toolkit; None if it is installed or
+    the recipe needs a whole one."""
+    toolkit, libraries = wheel.toolkit, wheel.package.recipe.toolkit_wheels
+    if toolkit is None or wheel.taken or libraries is None:
+        return None
+    if wheel.builders.first.node in toolkit.installed_on:
+        return None
+    return toolkit.version, wheel.target.arch, wheel.target.sms, libraries
 
 
 def _request(target: Target, python_version: str, **asked: Any) -> LockRequest:

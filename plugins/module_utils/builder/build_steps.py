@@ -131,9 +131,15 @@ class Steps(Folder):
         target = self.at("cuda")
         shutil.rmtree(target, ignore_errors=True)
         files = [os.path.join(self.inputs, item["path"]) for item in self.params["toolkit_wheels"]]
-        command = [*unpack(python), "--target", target, *files]
-        if self.call(log, command, self.plain_environment(), deadline) != 0:
-            raise BuildFailed("The wheels of the CUDA toolkit cannot be unpacked.", ["see-log"])
+        commands = [[*unpack(python), "--target", target, *files]]
+        if not files[0].endswith(".whl"):  # NVIDIA's archives: each has one folder with the files
+            home = os.path.join(target, "nvidia", "cu" + self.params["cuda"].split(".", 1)[0])
+            os.makedirs(home)
+            place = ["tar", "--extract", "--strip-components=1", "--directory", home, "--file"]
+            commands = [[*place, file] for file in files]
+        for command in commands:
+            if self.call(log, command, self.plain_environment(), deadline) != 0:
+                raise BuildFailed("The CUDA toolkit cannot be unpacked.", ["see-log"])
         home = lay_toolkit(self.params["cuda"], target)
         search = filled(self.params["environment"], self.dir).get("PATH", PATH)
         compiler = chosen_compilers(self.params["gcc"], search).get("gcc", "gcc")

@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -416,6 +417,38 @@ def test_wheels_of_a_toolkit_are_unpacked_beside_the_environment(
             build.toolkit(log, "python", 0)
         build.params["cuda"] = ""
         assert build.toolkit(log, "python", 0) is None
+
+
+def test_a_toolkit_is_unpacked_from_nvidias_archives(build: Any, tmp_path: Path) -> None:
+    """Each holds a folder of its own name; together they are one toolkit. tar and gcc are real."""
+    nvcc = "#!/bin/sh\necho 'Cuda compilation tools, release 12.6, V12.6.85'\n"
+    archives = {
+        "cuda_nvcc-linux-x86_64-12.6.85-archive": {"bin/nvcc": nvcc, "nvvm/bin/cicc": ""},
+        "cuda_cudart-linux-x86_64-12.6.77-archive": {
+            "include/cuda.h": "cuInit();\n",
+            "lib/libcudart.so": "",
+        },
+    }
+    os.makedirs(build.inputs, exist_ok=True)
+    for name, texts in archives.items():
+        for path, text in texts.items():
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            file.chmod(0o755)
+        with tarfile.open(Path(build.inputs, name + ".tar.xz"), "w:xz") as archive:
+            archive.add(tmp_path / name, name)
+    files = [{"file": name + ".tar.xz", "sha256": "0"} for name in archives]
+    build.params.update(cuda="12.6", toolkit_wheels=files)
+    with open(build.log, "wb") as log:
+        home = build.toolkit(log, "python", time.time() + 60)
+    assert home == build.at("cuda", "nvidia", "cu12")
+    for path in ("bin/nvcc", "nvvm/bin/cicc", "include/cuda.h", "lib64/libcudart.so"):
+        assert Path(home, path).is_file(), path
+    assert Path(home, "lib/stubs/libcuda.so").is_file()
+    Path(build.inputs, files[0]["file"]).write_bytes(b"damaged")
+    with open(build.log, "wb") as log, pytest.raises(Exception, match="cannot be unpacked"):
+        build.toolkit(log, "python", time.time() + 60)
 
 
 def test_settings_go_to_the_backend(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,10 +61,17 @@ class Combination:
         return self.torch.evidence(toolkit, self.sms, self.archs)
 
     def grade(self, toolkit: str) -> tuple[object, ...]:
-        """Return a sort key, best last: evidence, then stable over experimental, then newer."""
-        release = self.torch.releases.get(toolkit) if self.torch else None
+        """Return a sort key, best last: evidence, then stable over experimental, then newer.
+
+        What nobody is known to have built is the better the nearer it is to a release of PyTorch.
+        """
+        releases = self.torch.releases if self.torch else {}
+        release, evidence = releases.get(toolkit), self.evidence(toolkit)
         stable = release is None or release.status == "stable"
-        return -EVIDENCE.index(self.evidence(toolkit)), stable, version_key(toolkit)
+        order = list(TOOLKITS)
+        distances = (abs(order.index(toolkit) - order.index(cuda)) for cuda in releases)
+        near = -min(distances, default=0) if evidence == "buildable" else 0
+        return -EVIDENCE.index(evidence), stable, near, version_key(toolkit)
 
     def without_code(self, toolkit: str) -> list[str]:
         """Return the SMs that PyTorch's wheels for this toolkit do not run on."""

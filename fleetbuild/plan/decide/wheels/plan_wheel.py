@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Floors, LockedFile, PlannedWheel, Requires, Target
+from fleetbuild.models.plan import toolkit_origin
 from fleetbuild.plan.decide.compatibility.compilers import CompilerNeed, flags_for
+from fleetbuild.plan.decide.requests import locked_archives
 from fleetbuild.plan.decide.resolution import MISSING, Locks
 from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.keys import artifact_key, key_without_revoked, published_key
@@ -59,7 +61,9 @@ def plan_wheel(
     if source and not answer.problem:
         requirements = tuple(file for file in answer.wheels if file.name not in bases_taken)
     toolkit = locks.toolkits.get(wheel.id, MISSING)
-    toolkit_wheels = () if toolkit.problem else toolkit.wheels
+    toolkit_files = () if toolkit.problem else toolkit.wheels
+    if image is None:  # a pod has the toolkit of its image
+        toolkit_files = toolkit_files or locked_archives(wheel)
     key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
     known = len(bases) == len(against)
     if source and source.sha256 and requirements is not None and known:
@@ -118,10 +122,10 @@ def plan_wheel(
             facts[first.node],
             target,
             disk_gb=needed_disk(
-                recipe, (*bases_taken.values(), *(requirements or ()), *toolkit_wheels)
+                recipe, (*bases_taken.values(), *(requirements or ()), *toolkit_files)
             ),
             toolkit=wheel.toolkit,
-            from_wheels=bool(toolkit_wheels),
+            toolkit_from=toolkit_origin(toolkit_files),
             gcc=wheel.gcc,
             libraries=render_libraries(recipe, given),
             image=image,
@@ -129,7 +133,7 @@ def plan_wheel(
         source=source.file if source else None,
         source_path=source.path if source else None,
         build_dependencies=requirements or (),
-        toolkit_wheels=toolkit_wheels,
+        toolkit_wheels=toolkit_files,
         checks=render_checks(recipe, given),
         import_names=recipe.import_names,
         top_level=recipe.top_level,

@@ -25,8 +25,6 @@ from fleetbuild.plan.decide.compatibility.toolkits import Toolkit
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
-FROM_WHEELS = "from NVIDIA's wheels"
-
 
 def requires_of(
     recipe: Recipe,
@@ -36,7 +34,7 @@ def requires_of(
     *,
     disk_gb: float,
     toolkit: Toolkit | None = None,
-    from_wheels: bool = False,
+    toolkit_from: str = "",
     gcc: Gcc | None = None,
     libraries: Mapping[str, str] = MappingProxyType({}),
     image: str | None = None,
@@ -44,7 +42,7 @@ def requires_of(
     """Return the builder's required tools, and the missing ones.
 
     With an `image`, in which a pod builds, the tools are the image's; the node needs only disk.
-    With `from_wheels`, the plan has locked the CUDA toolkit as NVIDIA's wheels.
+    With `toolkit_from`, the plan has locked the files of the CUDA toolkit.
     """
     need = CompilerNeed(RUNGS[target.isa], gcc)
     if image is not None:
@@ -70,7 +68,9 @@ def requires_of(
         lacking = toolkit if toolkit and builder not in toolkit.installed_on else None
         return Requires(
             compiler=f"{compiler_of(software) or 'gcc'} ({where})",
-            cuda=_cuda(builder, toolkit, from_wheels=from_wheels, present=f"in {container.image}"),
+            cuda=_cuda(
+                builder, toolkit, toolkit_from=toolkit_from, present=f"in {container.image}"
+            ),
             disk_gb=disk_gb,
             memory_gb=job_memory(recipe, target),
             libraries=dict(libraries),
@@ -78,7 +78,7 @@ def requires_of(
                 *_missing_in_image(container, recipe, need, software, target.python),
                 *(
                     (_missing_toolkit_in_image(container, lacking),)
-                    if lacking and not from_wheels
+                    if lacking and not toolkit_from
                     else ()
                 ),
                 *_disk_shortage(disk_gb, builder, facts),
@@ -87,13 +87,13 @@ def requires_of(
     return Requires(
         compiler=required_compiler(need, facts),
         tools=_tools(recipe, facts),
-        cuda=_cuda(builder, toolkit, from_wheels=from_wheels),
+        cuda=_cuda(builder, toolkit, toolkit_from=toolkit_from),
         disk_gb=disk_gb,
         memory_gb=job_memory(recipe, target),
         libraries=dict(libraries),
         to_supply=(
             *missing_compiler(need, builder, facts, toolkit.alternatives if toolkit else ()),
-            *(() if from_wheels else _missing_toolkit(builder, toolkit, target)),
+            *(() if toolkit_from else _missing_toolkit(builder, toolkit, target)),
             *_old_tools(recipe, builder, facts),
             *_disk_shortage(disk_gb, builder, facts),
         ),
@@ -124,12 +124,12 @@ def _old_tools(recipe: Recipe, builder: str, facts: Facts) -> Iterator[str]:
 
 
 def _cuda(
-    builder: str, toolkit: Toolkit | None, *, from_wheels: bool, present: str = "present"
+    builder: str, toolkit: Toolkit | None, *, toolkit_from: str, present: str = "present"
 ) -> str | None:
     if toolkit is None:
         return None
     there = present if builder in toolkit.installed_on else "to be supplied"
-    return f"{toolkit.version} ({FROM_WHEELS if from_wheels else there})"
+    return f"{toolkit.version} ({f'from {toolkit_from}' if toolkit_from else there})"
 
 
 def _missing_toolkit(builder: str, toolkit: Toolkit | None, target: Target) -> Iterator[str]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fleetbuild.cli.show.plan import plan_ending
 from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
+from fleetbuild.hardware.nvidia import toolkit_archives
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.plan.decide import Resolution, Source, dependency_request, toolkit_request
@@ -426,3 +427,33 @@ def test_wheels_that_cannot_be_resolved_leave_the_toolkit_to_be_supplied():
     )
     assert wheel.requires.cuda == "13.0 (to be supplied)"
     assert wheel.requires.to_supply
+
+
+PASCAL = {"a": gpu("6.1", driver="580.65.06")}
+
+
+def test_a_missing_toolkit_of_cuda_12_comes_from_nvidias_archives():
+    """Its wheels have no nvcc, and CUDA 13 does not compile for Pascal."""
+    requests, wheel = with_toolkit(PASCAL, config=Config(cuda="12.6"))
+    assert requests == [None]
+    assert wheel.requires.cuda == "12.6 (from NVIDIA's archives)"
+    assert wheel.requires.to_supply == ()
+    assert [file.name for file in wheel.toolkit_wheels] == ["nvcc", "cudart", "cccl", "cublas"]
+    nvcc = wheel.toolkit_wheels[0]
+    assert nvcc.url == (
+        "https://developer.download.nvidia.com/compute/cuda/redist/cuda_nvcc/linux-x86_64/"
+        "cuda_nvcc-linux-x86_64-12.6.85-archive.tar.xz"
+    )
+    assert nvcc.file == "cuda_nvcc-linux-x86_64-12.6.85-archive.tar.xz"
+    assert (nvcc.sha256[:8], nvcc.size) == ("840deff2", 49996208)
+    toolchain = {"gcc": ("12.2.0",), "g++": ("12.2.0",), "nvcc": ("12.6.85",)}
+    _, installed = with_toolkit({"a": gpu("6.1", toolchain=toolchain)}, config=Config(cuda="12.6"))
+    assert (installed.toolkit_wheels, installed.artifact_key) == ((), wheel.artifact_key)
+
+
+def test_archives_for_arm_are_those_of_servers():
+    (nvcc, *_) = toolkit_archives("12.6", "aarch64", ("9.0",), ())
+    assert "/linux-sbsa/cuda_nvcc-linux-sbsa-12.6.85-archive.tar.xz" in nvcc.url
+    assert toolkit_archives("12.6", "aarch64", ("8.7",), ()) == ()  # a Jetson
+    assert toolkit_archives("12.6", "x86_64", ("6.1",), ("unknown",)) == ()
+    assert toolkit_archives("12.5", "x86_64", ("6.1",), ()) == ()

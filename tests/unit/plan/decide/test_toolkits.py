@@ -95,6 +95,18 @@ def test_a_released_combination_comes_before_one_that_merely_can_be_built() -> N
     assert choice.why == "CUDA 12.6 is installed on n0; PyTorch releases torch 2.13 with CUDA 12.6."
 
 
+def test_what_nobody_built_is_taken_as_near_as_possible_to_a_release() -> None:
+    """PyTorch releases 2.6 with 12.6 at most; 12.8 and 12.9 compile for Blackwell."""
+    choice = chosen({"torch": "2.6.0"}, gpu("10.0"))
+    assert (choice.version, choice.evidence) == ("12.8", "buildable")
+
+
+def test_the_newest_torch_is_built_with_the_cuda_12_that_pytorch_names() -> None:
+    """2.15 is released with CUDA 13 only, which driver 550 does not run."""
+    choice = chosen({"torch": "2.15.0"}, gpu("8.6", driver="550.54.15"))
+    assert (choice.version, choice.evidence) == ("12.6", "reported")
+
+
 def test_the_newest_released_combination_wins_and_experiments_come_last() -> None:
     assert chosen(TORCH, gpu("8.6", cuda="12.6 13.0 13.2")).version == "13.0"
     assert chosen({"torch": "2.14.1"}, gpu("8.6", cuda="12.6 13.0 13.2")).version == "13.2"

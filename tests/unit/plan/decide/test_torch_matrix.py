@@ -1,0 +1,39 @@
+"""40 kinds of machines and five versions of torch: the plans are the cells of matrix.md."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fleetbuild.hardware.pytorch import NEWEST, TORCHES
+from tests.torch_matrix import MACHINES, MATRIX, VERSIONS, cell, machines
+
+TEXT = MATRIX.read_text()
+UPSTREAM = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| (x86_64|aarch64) \| ([\d. ]+) \|", TEXT, re.M)
+CELLS = {
+    name: cells.split(" | ")
+    for name, cells in re.findall(
+        r"^\| ([a-z][\w-]+) \| (.+) \|$", TEXT.partition("## The cells")[2], re.M
+    )
+}
+
+
+def test_the_table_is_complete() -> None:
+    assert len(MACHINES) == 40
+    assert [name for name in CELLS if name != "machine"] == list(MACHINES)
+    assert CELLS["machine"] == list(VERSIONS)
+    assert VERSIONS[-1] == NEWEST.newest
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_machine_gets_what_was_checked_by_hand(version: str) -> None:
+    found = {name: cell(facts, version) for name, facts in machines().items()}
+    column = VERSIONS.index(version)
+    assert found == {name: CELLS[name][column] for name in found}
+
+
+def test_the_sms_of_pytorchs_wheels_are_upstreams() -> None:
+    assert len(UPSTREAM) == 32
+    for torch, cuda, arch, sms in UPSTREAM:
+        assert TORCHES[torch].releases[cuda].sms[arch] == tuple(sms.split()), (torch, cuda, arch)
