@@ -412,7 +412,7 @@ def test_an_installed_toolkit_is_used_and_is_the_same_wheel():
 @pytest.mark.parametrize(
     ("cuda", "fleet"),
     [
-        ("12.8", {"a": gpu("8.6")}),  # its wheels have no nvcc
+        ("12.9", {"a": gpu("8.6")}),  # its wheels have no nvcc
         ("13.0", {"a": gpu("8.7", toolchain={"nvcc": ()})}),  # a Jetson has its own libraries
     ],
 )
