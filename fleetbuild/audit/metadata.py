@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -16,6 +17,7 @@ from fleetbuild.audit.models import WheelAudit
 
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _MOST_TAGS = 500
+_LIBC = re.compile(r"-(?:many|musl)linux[0-9_]+_(?=[a-z])")
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 
 
@@ -78,7 +80,10 @@ def _tag_problems(text: str | None, audit: WheelAudit) -> Iterator[str]:
     # A line of many alternatives would multiply to more tags than memory holds.
     short = [line for line in lines[:_MOST_TAGS] if line.count("-") == 2 and len(line) <= 255]
     tags = {str(tag) for line in short for tag in parse_tag(line)}
-    if audit.tags and tags != set(audit.tags):
+    # A wheel of the platform linux that was renamed says so in its name alone, as vllm's do: what
+    # its code needs of the libc is read from the code.
+    unnamed = {_LIBC.sub("-linux_", tag) for tag in audit.tags}
+    if audit.tags and tags not in (set(audit.tags), unnamed):
         listed = ", ".join(sorted(tags)) or "no tags"
         yield f"WHEEL says {listed}, its file name says {', '.join(audit.tags)}"
 

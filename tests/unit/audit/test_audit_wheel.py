@@ -249,6 +249,15 @@ def test_each_defect_is_a_problem(tmp_path, changes, sentence):
     assert check(demo_wheel(tmp_path, files=GOOD, **changes)) != ()
 
 
+def test_a_wheel_that_was_renamed_for_its_libc_is_not_damaged(tmp_path):
+    """vllm's are: WHEEL says linux, the file name manylinux."""
+    name = "demo-1.0+cpu.avx-cp311-cp311-manylinux_2_28_{}.whl"
+    good = audit_wheel(demo_wheel(tmp_path, files=GOOD, file_name=name.format("x86_64")))
+    assert good.problems == ()
+    other = audit_wheel(demo_wheel(tmp_path, files=GOOD, file_name=name.format("aarch64")))
+    assert "WHEEL says cp311-cp311-linux_x86_64" in other.problems[0]
+
+
 def test_links_duplicates_and_encryption_are_problems(tmp_path):
     path = demo_wheel(tmp_path, files=GOOD)
     with zipfile.ZipFile(path, "a") as file:
