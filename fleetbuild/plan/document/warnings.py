@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
+from fleetbuild.hardware.rocm import rocm_of
 from fleetbuild.models import Config, Facts, PlannedGroup, PlannedWheel
 from fleetbuild.models.plan import version_skew
 from fleetbuild.plan.decide.blocked import least_space
@@ -73,16 +74,21 @@ def plan_warnings(
 
 
 def _gpus_of_others(groups: Sequence[PlannedGroup], facts: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield the GPUs of AMD and Intel in nodes that are planned as CPU nodes, with these nodes."""
-    nodes: dict[str, list[str]] = {}
-    for name in sorted(name for group in groups if not group.target.sms for name in group.nodes):
-        for gpu in dict.fromkeys(facts[name].gpus):
-            if gpu.vendor != "nvidia":
-                nodes.setdefault(f"{gpu.name}, {gpu.gfx}" if gpu.gfx else gpu.name, []).append(name)
-    for kind, names in nodes.items():
+    """Yield the GPUs of AMD and Intel that no wheel uses, with their nodes."""
+    nodes: dict[tuple[str, bool], list[str]] = {}
+    for group in groups:
+        if group.target.sms or any(rocm_of(wheel.wheel_version) for wheel in group.wheels):
+            continue
+        for name in group.nodes:
+            for gpu in dict.fromkeys(facts[name].gpus):
+                if gpu.vendor != "nvidia":
+                    kind = f"{gpu.name}, {gpu.gfx}" if gpu.gfx else gpu.name
+                    nodes.setdefault((kind, gpu.vendor == "amd"), []).append(name)
+    for (kind, amd), names in nodes.items():
+        hint = " Published ROCm wheels are taken with an index of them and build: {policy: auto}."
         yield (
-            f"The GPUs of {joined(names)} ({kind}) are not used: fleetbuild builds GPU code for "
-            "NVIDIA only, so these are planned as CPU nodes."
+            f"The GPUs of {joined(sorted(names))} ({kind}) are not used: fleetbuild builds GPU "
+            f"code for NVIDIA only, so these are planned as CPU nodes.{hint if amd else ''}"
         )
 
 

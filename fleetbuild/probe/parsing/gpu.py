@@ -110,8 +110,8 @@ def _unsupported(gpus: list[Gpu], *, cpu_node: bool) -> tuple[str, ...]:
     kinds = dict.fromkeys((gpu.name, gpu.gfx, _NEEDED[gpu.vendor]) for gpu in gpus)
     consequence = ", so this is a CPU node" if cpu_node else ""
     return tuple(
-        f"The GPU {name}{f' ({gfx})' if gfx else ''} is not used: {needed} is not supported, only "
-        f"NVIDIA's CUDA{consequence}."
+        f"Nothing is built for the GPU {name}{f' ({gfx})' if gfx else ''}: {needed} is not "
+        f"supported, only NVIDIA's CUDA{consequence}."
         for name, gfx, needed in kinds
     )
 

@@ -291,12 +291,12 @@ def test_nodes_with_gpus_of_amd_or_intel_are_cpu_nodes_with_a_warning() -> None:
     ]
     assert facts.warnings == (
         (
-            "The GPU AMD Aqua Vanjaram [Instinct MI300X] is not used: ROCm is not supported, only "
-            "NVIDIA's CUDA, so this is a CPU node."
+            "Nothing is built for the GPU AMD Aqua Vanjaram [Instinct MI300X]: ROCm is not "
+            "supported, only NVIDIA's CUDA, so this is a CPU node."
         ),
         (
-            "The GPU Intel DG2 [Arc A770] is not used: XPU is not supported, only NVIDIA's CUDA, "
-            "so this is a CPU node."
+            "Nothing is built for the GPU Intel DG2 [Arc A770]: XPU is not supported, only "
+            "NVIDIA's CUDA, so this is a CPU node."
         ),
     )
 
@@ -312,7 +312,7 @@ def test_a_gpu_of_amd_with_a_driver_has_its_gfx_name(version: str, name: str) ->
     cpu = {"uname": "Linux 6 x86_64", "cpuinfo": "flags: lm"}
     facts = facts_of({**cpu, "lspci": text, "kfd": kfd})
     assert [(gpu.vendor, gpu.gfx) for gpu in facts.gpus] == [("amd", name), ("amd", None)]
-    assert f"Instinct MI300X] ({name}) is not used: ROCm" in facts.warnings[0]
+    assert f"Instinct MI300X] ({name}): ROCm is not" in facts.warnings[0]
     assert "(gfx" not in facts.warnings[1]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fleetbuild.hardware.cuda import runs_on, serves
 from fleetbuild.hardware.pytorch import COMPANIONS, find_torch
+from fleetbuild.hardware.rocm import has_rocm_code, rocm_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.models._base import Frozen
@@ -68,6 +69,7 @@ def choose_published(
         *((code.problem,) if code and code.problem else ()),
         *_cpu(package, target, code),
         *_ptx(target, code),
+        *_rocm(members, file),
         *((f"it is not known to use {target.blas} (build.blas)",) if target.blas else ()),
         *(_gpus_of_torch(target, members, file, torch) if torch else ()),
         *(_gpus(target, code) if code or not torch else ()),
@@ -112,6 +114,23 @@ def _gpus_of_torch(
         yield f"driver {', '.join(old)} does not run CUDA {cuda}"
 
 
+def _rocm(members: Sequence[Facts], file: LockedFile) -> Iterable[str]:
+    """Return why a wheel for GPUs of AMD does not fit: each node needs one that it has code for."""
+    rocm = rocm_of(file.version)
+    if rocm is None:
+        return
+    gpus = [[gpu for gpu in node.gpus if gpu.vendor == "amd"] for node in members]
+    if not all(gpus) or not gpus:
+        yield f"it is for GPUs of AMD (ROCm {rocm}), which not all of these nodes have"
+    names = {gpu.gfx for node in gpus for gpu in node}
+    if None in names:
+        yield "the gfx name of a GPU of AMD is unknown, because its driver does not work"
+    if missing := sorted(
+        name for name in names if name and not has_rocm_code(rocm, file.url, name)
+    ):
+        yield f"it has no code for {', '.join(missing)}"
+
+
 def _companion(
     file: LockedFile, version: str, torch: LockedFile | None, arch: str
 ) -> Iterable[str]:
@@ -121,10 +140,18 @@ def _companion(
     """
     if torch is None:
         yield "it works only with a published torch, and these nodes get none"
-    elif _variant(file, version, arch) != _variant(torch, version, arch):
-        kinds = [f"CUDA {cuda}" if (cuda := _variant(each, version, arch)) else "CPUs only"
-                 for each in (file, torch)]  # fmt: skip
-        yield f"it is built for {kinds[0]}, but torch {torch.version} for {kinds[1]}"
+    else:
+        kinds = [_kind(each, version, arch) for each in (file, torch)]
+        if kinds[0] != kinds[1]:
+            yield f"it is built for {kinds[0]}, but torch {torch.version} for {kinds[1]}"
+
+
+def _kind(file: LockedFile, torch: str, arch: str) -> str:
+    """Return what a wheel of PyTorch is built for, in words."""
+    if rocm := rocm_of(file.version):
+        return f"ROCm {rocm}"
+    cuda = _variant(file, torch, arch)
+    return f"CUDA {cuda}" if cuda else "CPUs only"
 
 
 def _gpus(target: Target, code: Code | None) -> Iterable[str]:
@@ -163,6 +190,8 @@ def _why_it_fits(
         cpu = f"uses no CPU features beyond {target.isa}"
     if target.sms:
         return f"{cpu}, with code for SM {', '.join(target.sms)}"
+    if rocm := rocm_of(file.version):
+        return f"{cpu}, with code of ROCm {rocm} for the GPUs of AMD here"
     if cuda:
         return f"{cpu}; it includes CUDA {cuda}, which these nodes do not use"
     return cpu

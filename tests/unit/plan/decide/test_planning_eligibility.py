@@ -65,10 +65,14 @@ def test_gpus_that_no_code_is_built_for_are_named_by_the_plan():
         "d": facts(sms=("8.6",), gpus=(Gpu(name="A40", sm="8.6"), arc), driver="580.65.06"),
     }  # fmt: skip
     told = planned(fleet, packages=[package("torch", "2.13.0")]).warnings
+    rocm = " Published ROCm wheels are taken with an index of them and build: {policy: auto}."
     assert [warning for warning in told if "not used" in warning] == [
         f"The GPUs of {names} ({kind}) are not used: fleetbuild builds GPU code for NVIDIA only, "
-        "so these are planned as CPU nodes."
-        for names, kind in (("a and c", "AMD Instinct MI300X, gfx942"), ("b and c", arc.name))
+        f"so these are planned as CPU nodes.{more}"
+        for names, kind, more in (
+            ("a and c", "AMD Instinct MI300X, gfx942", rocm),
+            ("b and c", arc.name, ""),
+        )
     ]
     assert planned(fleet).warnings == ()  # a package without GPU code
 

@@ -285,3 +285,60 @@ def test_an_extension_is_built_against_the_published_wheel():
     assert asked
     assert "torch==2.13.0+cpu" in asked.requirements
     assert asked.static_metadata == ()
+
+
+def amd(*names):
+    return facts(gpus=tuple(Gpu(name="an AMD", vendor="amd", gfx=name) for name in names))
+
+
+@pytest.mark.parametrize(
+    ("version", "members", "said"),
+    [
+        ("2.13.0+rocm7.2", [amd("gfx942"), amd("gfx1151")], None),
+        ("2.13.0+rocm6.4", [amd("gfx942")], None),
+        ("2.13.0+rocm6.4", [amd("gfx942"), amd("gfx1151")], "it has no code for gfx1151"),
+        ("2.13.0+rocm7.2", [amd("gfx942", "gfx1036")], "it has no code for gfx1036"),
+        ("2.13.0+rocm7.2", [amd("gfx942"), facts()], "which not all of these nodes have"),
+        ("2.13.0+rocm7.2", [], "for GPUs of AMD (ROCm 7.2), which not all"),
+        ("2.13.0+rocm7.2", [amd(None)], "its driver does not work"),
+        ("2.13.0+rocm5.2", [amd("gfx90a")], "it has no code for gfx90a"),
+    ],
+)
+def test_rocm_wheels_are_taken_by_the_gpus_of_amd(version, members, said):
+    """Never for other nodes, although a version with a label comes before one without."""
+    choice = chosen(TORCH, target("avx512"), members, version)
+    assert (choice.file is None) == (said is not None)
+    assert (said or "with code of ROCm") in choice.why
+
+
+@pytest.mark.parametrize(
+    ("place", "gfx", "fits"),
+    [
+        ("gfx1151", "gfx1151", True),
+        ("gfx1151", "gfx1150", False),
+        ("gfx120X-all", "gfx1201", True),
+        ("gfx120X-all", "gfx1100", False),
+        ("gfx94X-dcgpu", "gfx942", True),
+        ("gfx94X-dcgpu", "gfx90a", False),
+        ("gfx950-dcgpu", "gfx950", True),
+    ],
+)
+def test_amds_own_indexes_are_for_one_family_each(place, gfx, fits):
+    url = f"https://rocm.example.org/v2/{place}/torch-2.10.0%2Brocm7.10.0-cp312-cp312-linux_x86_64.whl"
+    wheel = file(version="2.10.0+rocm7.10.0").model_copy(update={"url": url})
+    torch = package("torch", "2.10.0")
+    choice = choose_published(
+        torch, target("avx512"), [amd(gfx)], wheel, versions={"torch": "2.10.0"}
+    )
+    assert (choice.file is not None) == fits
+
+
+def test_a_companion_goes_with_a_torch_for_the_same_rocm():
+    vision = package("torchvision", "0.28.0")
+    reasons = [
+        chosen(vision, target("avx512"), [amd("gfx942")], version,
+               published_torch=file(version="2.13.0+rocm7.2")).why
+        for version in ("0.28.0+rocm7.2", "0.28.0+cpu")
+    ]  # fmt: skip
+    assert "Published" in reasons[0]
+    assert "built for CPUs only, but torch 2.13.0+rocm7.2 for ROCm 7.2" in reasons[1]
