@@ -43,6 +43,7 @@ class RecipeInput(Frozen):
     target: Target | WindowsTarget
     cuda: str | None = None  # the toolkit; None for a CPU wheel
     flags: str = ""  # the compiler's, for exactly the target's features
+    system_cudnn: str = ""  # the major version of cuDNN that all nodes have themselves
     against: dict[str, str] = {}  # what it is built against: package -> version
 
     @property
@@ -64,6 +65,7 @@ class RecipeInput(Frozen):
             "served": [sm for sm in SMS if any(runs_on(built, sm) for built in target.sms)],
             "cuda": self.cuda,
             "cuda_wheels": self._nvidia_wheels(),
+            "system_cudnn": self.system_cudnn,
             "python": target.python,
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
             "libc": target.libc.family if isinstance(target, Target) else "ucrt",

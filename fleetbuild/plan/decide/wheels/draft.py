@@ -13,7 +13,8 @@ from types import MappingProxyType
 from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import BlockedError, ConfigError, RecipeError
-from fleetbuild.hardware.cuda import Gcc
+from fleetbuild.hardware.cuda import Gcc, is_jetson
+from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, compiler_needed
@@ -72,9 +73,26 @@ def recipe_inputs(group: DraftGroup, packages: Sequence[Package]) -> dict[str, R
             wheel_version=wheel_version(versions[name], target, cuda),
             target=target,
             cuda=cuda,
+            system_cudnn=_system_cudnn(group, versions.get("torch", "")) if toolkit else "",
             against={base: versions[base] for base in needed},
         )
     return found
+
+
+def _system_cudnn(group: DraftGroup, torch: str) -> str:
+    """Return the major version of cuDNN that all nodes of a group have and this torch accepts.
+
+    Only Jetsons count: theirs comes with the JetPack, and no wheel of it exists.
+    """
+    if not any(map(is_jetson, group.target.sms)):
+        return ""
+    known = find_torch(torch)
+    oldest = known.cudnn_from if known else None
+    found = [node.toolchain.get("cudnn") or ("0",) for node in group.members.values()]
+    having = [max(versions, key=version_key) for versions in found]
+    majors = {version.partition(".")[0] for version in having}
+    enough = all(version_key(oldest or "1") <= version_key(version) for version in having)
+    return majors.pop() if enough and len(majors) == 1 else ""
 
 
 class PlanDraft(GroupedFleet):

@@ -457,3 +457,26 @@ def test_archives_for_arm_are_those_of_servers():
     assert toolkit_archives("12.6", "aarch64", ("8.7",), ()) == ()  # a Jetson
     assert toolkit_archives("12.6", "x86_64", ("6.1",), ("unknown",)) == ()
     assert toolkit_archives("12.5", "x86_64", ("6.1",), ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("cudnn", "version", "used"),
+    [
+        (("9.3.0",), "2.9.1", "1"),
+        (("8.6.0", "9.3.0"), "2.15.0", "1"),
+        (("8.6.0",), "2.15.0", "0"),  # it wants cuDNN 9
+        ((), "2.9.1", "0"),
+    ],
+)
+def test_a_jetson_is_built_with_the_cudnn_of_its_jetpack(cudnn, version, used):
+    tools = {**NVCC_126, "cudnn": cudnn}
+    orin = {name: gpu("8.7", driver=None, rung="armv8.2", toolchain=tools) for name in ("a", "b")}
+    plan = planned(orin, packages=[package("torch", version)])
+    (group,) = plan.groups
+    assert group.wheels[0].environment["USE_CUDNN"] == used
+    assert any("without cuDNN" in warning for warning in plan.warnings) == (used == "0")
+    libraries = group.wheels[0].requires.libraries["cuda"]
+    assert libraries == "the libraries of CUDA 12.6" + " and cuDNN 9" * int(used)
+    orin["b"] = orin["b"].model_copy(update={"toolchain": NVCC_126})
+    (mixed,) = planned(orin, packages=[package("torch", version)]).groups
+    assert mixed.wheels[0].environment["USE_CUDNN"] == "0"
