@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from benchmarks.baselines import say
 from fleetbuild.audit import audit_wheel
@@ -71,9 +70,9 @@ def main() -> int:
     parser.add_argument("--rebuilt", action="store_true", help="hashes may differ")
     options = parser.parse_args()
     if options.check is None:
-        say(yaml.safe_dump(record_of(options.wheel), sort_keys=False, width=100).rstrip())
+        say(json.dumps(record_of(options.wheel), indent=1))
         return 0
-    record = yaml.safe_load(options.check.read_text("utf-8"))
+    record = json.loads(options.check.read_text("utf-8"))
     found = list(differences(record, options.wheel, same_bytes=not options.rebuilt))
     say("\n".join(found) or "no difference")
     return 1 if found else 0

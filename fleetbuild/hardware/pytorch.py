@@ -185,6 +185,15 @@ COMPANIONS: dict[str, dict[str, SpecifierSet]] = {  # name -> its version -> the
 OLDEST, *_, NEWEST = TORCHES.values()
 
 
+SVE_GCC: str = _DATA["sve"]["gcc"]  # the oldest that compiles the SVE kernels
+
+
+def needs_sve_gcc(torch: str, isa: str) -> bool:
+    """Return whether a torch for this rung is configured only with a gcc for the SVE kernels."""
+    plain, sve = public_version(torch), _DATA["sve"]
+    return plain is not None and isa in sve["rungs"] and Version(sve["torch"]) <= plain
+
+
 def find_torch(version: str) -> Torch | None:
     """Return the row of this version; None if it is older than the table, or not a version.
 

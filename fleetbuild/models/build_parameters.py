@@ -93,8 +93,8 @@ class BuildSpec(Frozen):
     toolkit_wheels: Annotated[
         tuple[Requirement, ...],
         Parameter(
-            "NVIDIA's wheels that make up the CUDA toolkit. They are unpacked beside the build's"
-            " environment. Without them, the toolkit must be on the node.",
+            "NVIDIA's wheels or archives that make up the CUDA toolkit. They are unpacked beside"
+            " the build's environment. Without them, the toolkit must be on the node.",
         ),
     ] = ()
     gcc: Annotated[

@@ -126,7 +126,7 @@ class PlannedWheel(Frozen):
     published: LockedFile | None = None  # the wheel from an index, if that is used
     source_path: str | None = None  # where the user keeps a local source tree or archive
     build_dependencies: tuple[LockedFile, ...] = ()
-    # NVIDIA's wheels that make up the CUDA toolkit; (): it is installed, or not needed.
+    # NVIDIA's wheels or archives that make up the CUDA toolkit; (): it is installed, or not needed.
     toolkit_wheels: tuple[LockedFile, ...] = ()
     checks: tuple[str, ...] = ()  # Python snippets that must run on every node
     import_names: tuple[str, ...] = ()

@@ -103,8 +103,9 @@ options:
         type: str
         default: ''
       toolkit_wheels:
-        description: NVIDIA's wheels that make up the CUDA toolkit. They are unpacked beside
-          the build's environment. Without them, the toolkit must be on the node.
+        description: NVIDIA's wheels or archives that make up the CUDA toolkit. They are
+          unpacked beside the build's environment. Without them, the toolkit must be on
+          the node.
         type: list
         elements: dict
         suboptions:

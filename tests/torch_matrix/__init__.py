@@ -89,7 +89,7 @@ def cause(sentence: str) -> str:
 
 
 def cell(facts: Facts, version: str) -> str:
-    """What is planned for one machine and torch, in the words that matrix.md explains."""
+    """The plan for one machine and torch, in the words that matrix.md explains."""
     torch, fleet = package("torch", version), {"node": facts}
     plan = planned(fleet, packages=[torch])
     node = plan.nodes["node"]

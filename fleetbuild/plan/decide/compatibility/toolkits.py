@@ -17,12 +17,14 @@ from fleetbuild.hardware.pytorch import (
     COMPANIONS,
     NEWEST,
     OLDEST,
+    SVE_GCC,
     TORCHES,
     Evidence,
     Torch,
     companion_for,
     find_torch,
     fits_companion,
+    needs_sve_gcc,
     public_version,
     wanted_torch,
 )
@@ -145,9 +147,15 @@ def choose_toolkit(
     )
 
 
-def compiler_needed(versions: Mapping[str, str], toolkit: Toolkit | None) -> Gcc | None:
-    """Return the gcc versions that can build these packages with this toolkit; None if any can."""
-    return _compiler(_canonical(versions), toolkit.version if toolkit else None)
+def compiler_needed(
+    versions: Mapping[str, str], toolkit: Toolkit | None, isa: str = ""
+) -> Gcc | None:
+    """Return the gcc versions that can build these packages with this toolkit; None if any can.
+
+    `isa` is the rung of torch's own wheel, whose SVE kernels need a newer one.
+    """
+    gcc = _compiler(_canonical(versions), toolkit.version if toolkit else None)
+    return gcc & Gcc(SVE_GCC) if gcc and needs_sve_gcc(versions.get("torch", ""), isa) else gcc
 
 
 def _compiler(versions: Mapping[str, str], toolkit: str | None) -> Gcc | None:

@@ -133,7 +133,8 @@ def draft_plan(
                 target, against, [b for b in preferred if b not in able and first.nodes]
             )
             toolkit = _shared_toolkit(name, groups_served)
-            gcc = compiler_needed(versions_of(packages), toolkit)
+            isa = target.isa if name == "torch" else ""
+            gcc = compiler_needed(versions_of(packages), toolkit, isa)
             builders = choose_builders(
                 target,
                 groups_served,

@@ -192,3 +192,21 @@ def test_without_a_suitable_compiler_apply_stops_before_the_first_build() -> Non
     (wheel,) = planned({"a": on("ubuntu", "18.04", "7.5.0")}, packages=(BF16,)).groups[0].wheels
     assert wheel.requires.compiler == "gcc 7.5.0 (present)"
     assert "which does not know avx512_bf16, avx512_vnni" in wheel.requires.to_supply[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "rung", "gcc", "missing"),
+    [
+        ("2.12.1", "armv8.4sve", "11.4.0", True),
+        ("2.12.1", "armv8.4sve", "12.2.0", True),
+        ("2.12.1", "armv8.4sve", "13.3.0", False),
+        ("2.12.1", "armv9", "11.4.0", False),
+        ("2.10.0", "armv8.4sve", "11.4.0", False),
+    ],
+)
+def test_torchs_sve_kernels_need_gcc_13(version, rung, gcc, missing):
+    """Its CMake stops otherwise, after the build has begun."""
+    node = facts(rung, os=Os(id="unknown", version="1"), toolchain={"gcc": (gcc,), "g++": (gcc,)})
+    (group,) = planned({"g3": node}, packages=[package("torch", version)]).groups
+    said = " ".join(group.wheels[0].requires.to_supply)
+    assert ("gcc 13" in said) == missing

@@ -451,7 +451,7 @@ def test_a_missing_toolkit_of_cuda_12_comes_from_nvidias_archives():
     assert (installed.toolkit_wheels, installed.artifact_key) == ((), wheel.artifact_key)
 
 
-def test_archives_for_arm_are_those_of_servers():
+def test_arm_gets_the_archives_for_servers():
     (nvcc, *_) = toolkit_archives("12.6", "aarch64", ("9.0",), ())
     assert "/linux-sbsa/cuda_nvcc-linux-sbsa-12.6.85-archive.tar.xz" in nvcc.url
     assert toolkit_archives("12.6", "aarch64", ("8.7",), ()) == ()  # a Jetson
@@ -464,7 +464,7 @@ def test_archives_for_arm_are_those_of_servers():
     [
         (("9.3.0",), "2.9.1", "1"),
         (("8.6.0", "9.3.0"), "2.15.0", "1"),
-        (("8.6.0",), "2.15.0", "0"),  # it wants cuDNN 9
+        (("8.6.0",), "2.15.0", "0"),  # it needs cuDNN 9
         ((), "2.9.1", "0"),
     ],
 )

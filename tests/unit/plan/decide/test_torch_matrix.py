@@ -27,7 +27,7 @@ def test_the_table_is_complete() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_machine_gets_what_was_checked_by_hand(version: str) -> None:
+def test_each_machine_gets_the_cell_that_was_checked_by_hand(version: str) -> None:
     found = {name: cell(facts, version) for name, facts in machines().items()}
     column = VERSIONS.index(version)
     assert found == {name: CELLS[name][column] for name in found}
