@@ -37,3 +37,23 @@ def test_the_sms_of_pytorchs_wheels_are_upstreams() -> None:
     assert len(UPSTREAM) == 32
     for torch, cuda, arch, sms in UPSTREAM:
         assert TORCHES[torch].releases[cuda].sms[arch] == tuple(sms.split()), (torch, cuda, arch)
+
+
+NAMED = {"M40": "m40", "P100": "p100", "P40": "p40", "V100": "v100", "K80": "k80", "K40": "hsw-k40"}
+
+
+def test_the_page_on_hardware_names_the_newest_torch_for_old_gpus() -> None:
+    rows = re.findall(
+        r"^\| (\w+)[^|]*\| [\d.]+ \| ([^|]*) \| ([\d.]+) \(\*(\w+)\*[^|]*\| ([\d.]+)",
+        (MATRIX.parents[2] / "docs" / "hardware.md").read_text(), re.M,
+    )  # fmt: skip
+    assert [name for name, *_ in rows] == list(NAMED)
+    for name, published, newest, evidence, cuda in rows:
+        known = machines()[NAMED[name]]
+        cells = {torch.newest: cell(known, torch.newest) for torch in TORCHES.values()}
+        planned = [version for version, text in cells.items() if text.startswith("cu")]
+        assert (planned[-1], evidence) == (newest, cells[newest].split()[2]), name
+        if name != "K40":  # its machine has CUDA 11.4
+            assert cells[newest].startswith("cu" + cuda.replace(".", "")), name
+        released = [version for version in planned if " released " in cells[version]]
+        assert published.startswith(released[-1] if name != "K40" else "none"), name
