@@ -131,15 +131,16 @@ class Steps(Folder):
         target = self.at("cuda")
         shutil.rmtree(target, ignore_errors=True)
         files = [os.path.join(self.inputs, item["path"]) for item in self.params["toolkit_wheels"]]
-        commands = [[*unpack(python), "--target", target, *files]]
+        commands, needs = [[*unpack(python), "--target", target, *files]], ""
         if not files[0].endswith(".whl"):  # NVIDIA's archives: each has one folder with the files
             home = os.path.join(target, "nvidia", "cu" + self.params["cuda"].split(".", 1)[0])
             os.makedirs(home)
-            place = ["tar", "--extract", "--strip-components=1", "--directory", home, "--file"]
-            commands = [[*place, file] for file in files]
+            place = ["tar", "--extract", "--no-same-owner", "--strip-components=1"]
+            place += ["--directory", home, "--file"]
+            commands, needs = [[*place, file] for file in files], " It needs tar and xz there."
         for command in commands:
             if self.call(log, command, self.plain_environment(), deadline) != 0:
-                raise BuildFailed("The CUDA toolkit cannot be unpacked.", ["see-log"])
+                raise BuildFailed("The CUDA toolkit cannot be unpacked." + needs, ["see-log"])
         home = lay_toolkit(self.params["cuda"], target)
         search = filled(self.params["environment"], self.dir).get("PATH", PATH)
         compiler = chosen_compilers(self.params["gcc"], search).get("gcc", "gcc")
