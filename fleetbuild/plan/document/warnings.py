@@ -85,7 +85,10 @@ def _gpus_of_others(groups: Sequence[PlannedGroup], facts: Mapping[str, Facts]) 
                     kind = f"{gpu.name}, {gpu.gfx}" if gpu.gfx else gpu.name
                     nodes.setdefault((kind, gpu.vendor == "amd"), []).append(name)
     for (kind, amd), names in nodes.items():
-        hint = " Published ROCm wheels are taken with an index of them and build: {policy: auto}."
+        hint = (
+            " With build: {policy: auto} and an index of ROCm wheels, a plan for nodes that all have "
+            "GPUs of AMD (--limit) takes a published one."
+        )
         yield (
             f"The GPUs of {joined(sorted(names))} ({kind}) are not used: fleetbuild builds GPU "
             f"code for NVIDIA only, so these are planned as CPU nodes.{hint if amd else ''}"

@@ -65,7 +65,10 @@ def test_gpus_that_no_code_is_built_for_are_named_by_the_plan():
         "d": facts(sms=("8.6",), gpus=(Gpu(name="A40", sm="8.6"), arc), driver="580.65.06"),
     }  # fmt: skip
     told = planned(fleet, packages=[package("torch", "2.13.0")]).warnings
-    rocm = " Published ROCm wheels are taken with an index of them and build: {policy: auto}."
+    rocm = (
+        " With build: {policy: auto} and an index of ROCm wheels, a plan for nodes that all have "
+        "GPUs of AMD (--limit) takes a published one."
+    )
     assert [warning for warning in told if "not used" in warning] == [
         f"The GPUs of {names} ({kind}) are not used: fleetbuild builds GPU code for NVIDIA only, "
         f"so these are planned as CPU nodes.{more}"
