@@ -11,7 +11,7 @@ import pytest
 
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import RoleResult
-from fleetbuild.apply.build_failures import failure_before_reply, machine_failure
+from fleetbuild.apply.known_failures import failure_before_reply, machine_failure
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import FleetbuildError, Interrupted
