@@ -5,6 +5,7 @@ python -m tests [ARGUMENTS FOR EACH PYTEST]
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -58,8 +59,14 @@ def main(arguments: list[str]) -> int:
 def _run(name: str, arguments: list[str]) -> int:
     kept = f"cache_dir={LOGS}/{name}"
     command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", kept, "--durations=12"]
+    began = time.monotonic()
     with (LOGS / f"{name}.log").open("wb") as log:
-        return subprocess.call([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
+        part = subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(part.pid, 0)
+        part.returncode = os.waitstatus_to_exitcode(status)
+        cpu = used.ru_utime + used.ru_stime  # without what runs in containers
+        log.write(f"== {name}: {time.monotonic() - began:.0f} s, CPU {cpu:.0f} s\n".encode())
+    return part.returncode
 
 
 def _follow(part: Future[int], log: Path) -> None:
