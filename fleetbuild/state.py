@@ -27,6 +27,7 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.surroundings import user_name
 
 _LEFT_THERE = ("installed", "up_to_date", "rolled_back")
+_NONE_THERE = ("removed", "skipped")
 # Beside a node's stored facts.
 _CHANGING = ".changing"
 _RESERVED = ".reserved"
@@ -191,7 +192,7 @@ class StateDir:
     def amend_result(
         self, nodes: Mapping[str, NodeResult], *, started: str, release: str | None = None
     ) -> None:
-        """Update the last result, which `status` reads, with the nodes that a rollback changed."""
+        """Update the last result, which `status` reads, after a rollback or removal."""
         last = self._readable_result()
         result = last.result if last else Result(plan_digest="")
         by_node = {node.node: node for node in result.nodes}
@@ -199,7 +200,7 @@ class StateDir:
         left = dict(last.left) if last else {}
         if release:
             both = {**left.get(release, {}), **nodes}
-            left[release] = {name: each for name, each in both.items() if each.state != "removed"}
+            left[release] = {n: each for n, each in both.items() if each.state not in _NONE_THERE}
         self._save(amended, started=last.started if last else started, left=left)
 
     def last_result(self) -> SavedResult | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,6 @@ from fleetbuild.text import same_fleet
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
 
-Jobs = Mapping[str, ReleaseSpec]  # by node
 _EVENT_STATES = {
     "unreachable": "unreachable",
     "install_failed": "failed",
@@ -107,7 +107,19 @@ def run_fleet_task(
         if task.changes:
             state.mark_changing(jobs)
         if jobs:
-            ended = _run(task, jobs, current, run_playbook, on_event)
+            results = {name: partial(task.result, name, current[name]) for name in jobs}
+            variables = {
+                name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()
+            }
+            ended = run_on_nodes(
+                task.playbook,
+                {task.variable: variables},
+                stage=task.stage,
+                groups=groups,
+                results=results,
+                run_playbook=run_playbook,
+                on_event=on_event,
+            )
             nodes |= ended
             if task.changes:
                 state.mark_ended(n for n, each in ended.items() if each.state == "rolled_back")
@@ -224,56 +236,54 @@ def _jobs(
     return jobs, refused
 
 
-def _run(
-    task: FleetTask,
-    jobs: Jobs,
-    current: Mapping[str, Manifest],
+def run_on_nodes(
+    playbook: str,
+    variables: Mapping[str, object],
+    *,
+    stage: Stage,
+    groups: Mapping[str, str | None],
+    results: Mapping[str, Callable[[RoleResult], NodeResult]],
     run_playbook: RunPlaybook,
     on_event: OnEvent,
 ) -> dict[str, NodeResult]:
+    """Run a playbook on the nodes of `results`, which turns each node's reply into its result."""
     replies: dict[str, RoleResult] = {}
+
+    def report(result: NodeResult) -> None:
+        on_event(
+            Event.model_validate(
+                {
+                    "stage": stage,
+                    "state": _EVENT_STATES.get(result.state, "ok"),
+                    "node": result.node,
+                    "group": result.group,
+                    "message": result.reason or "",
+                    "fix": result.fix or "",
+                    "log": result.log,
+                }
+            )
+        )
 
     def listen(event: TaskEvent) -> None:
         if event.state == "waiting":
-            tell_waiting(on_event, event, current[event.host].group, task.stage)
+            tell_waiting(on_event, event, groups.get(event.host), stage)
         elif reply := role_result_of(event):
             replies[event.host] = more_severe(replies.get(event.host), reply)
             if reply.of != "failure":
-                _report(on_event, task, task.result(event.host, current[event.host], reply))
+                report(results[event.host](reply))
 
-    for group in dict.fromkeys(current[name].group for name in jobs):
-        nodes = tuple(name for name in jobs if current[name].group == group)
-        on_event(Event(stage=task.stage, state="started", group=group, nodes=nodes))
-    variables = {
-        name: job.model_dump(mode="json", exclude_unset=True) for name, job in jobs.items()
-    }
-    hosts = run_playbook(
-        task.playbook, limit=sorted(jobs), extravars={task.variable: variables}, on_event=listen
-    )
-    results = {}
-    for name in jobs:
+    for group in dict.fromkeys(groups[name] for name in results if name in groups):
+        nodes = tuple(name for name in results if groups.get(name) == group)
+        on_event(Event(stage=stage, state="started", group=group, nodes=nodes))
+    hosts = run_playbook(playbook, limit=sorted(results), extravars=variables, on_event=listen)
+    ended = {}
+    for name, result in results.items():
         reply, host = replies.get(name), hosts.get(name)
         if reply and reply.of != "failure":
-            results[name] = task.result(name, current[name], reply)
-            if host and host.log and results[name].state in _EVENT_STATES:
-                results[name] = results[name].model_copy(update={"log": host.log})
+            ended[name] = result(reply)
+            if host and host.log and ended[name].state in _EVENT_STATES:
+                ended[name] = ended[name].model_copy(update={"log": host.log})
         else:
-            results[name] = result_without_reply(name, current[name].group, host, reply)
-            _report(on_event, task, results[name])
-    return results
-
-
-def _report(on_event: OnEvent, task: FleetTask, result: NodeResult) -> None:
-    on_event(
-        Event.model_validate(
-            {
-                "stage": task.stage,
-                "state": _EVENT_STATES.get(result.state, "ok"),
-                "node": result.node,
-                "group": result.group,
-                "message": result.reason or "",
-                "fix": result.fix or "",
-                "log": result.log,
-            }
-        )
-    )
+            ended[name] = result_without_reply(name, groups.get(name), host, reply)
+            report(ended[name])
+    return ended

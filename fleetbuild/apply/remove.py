@@ -6,32 +6,40 @@ before the releases are, and the saved state knows that nothing serves there.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from fleetbuild.ansible import RunPlaybook
-from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
-from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
+from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply
+from fleetbuild.apply.fleet_task import run_on_nodes
 from fleetbuild.kubernetes.labels.labeller import (
     OFF,
+    InUse,
     Labeller,
-    ManualLabels,
     report_labels,
     results_of_kept_labels,
     verified_releases,
 )
-from fleetbuild.models import Event, Facts, Inventory, NodeResult, OnEvent, Result, ignore, now
+from fleetbuild.models import (
+    Event,
+    Facts,
+    Inventory,
+    NodeResult,
+    OnEvent,
+    Result,
+    ignore,
+    now,
+    release_root,
+)
+from fleetbuild.models.problem import Problem
 from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.probe.facts import Prober
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.state import StateDir
 from fleetbuild.text import count
 
-if TYPE_CHECKING:
-    from fleetbuild.ansible import TaskEvent
-
-_EVENT_STATES = {"removed": "ok", "skipped": "ok", "unreachable": "unreachable"}
+_GONE = ("removed", "skipped")
 
 
 def remove_releases(
@@ -42,16 +50,17 @@ def remove_releases(
     probe: Prober,
     run_playbook: RunPlaybook,
     labels: Labeller,
+    pods: Labeller,
     former: bool,
     on_event: OnEvent,
 ) -> Result:
     """Remove all releases of this name below the path that nothing uses.
 
-    `former` says that the path is not the one that releases serve from now: the saved state and
-    the labels stay.
+    `pods` knows the releases that pods mount. `former` says that the path is not the one that
+    releases serve from now: the saved state stays.
     """
     began, started = monotonic(), now()
-    pods, labels = labels, ManualLabels() if former else labels
+    root = release_root(spec.path, spec.release)
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
         nodes = {
@@ -59,25 +68,44 @@ def remove_releases(
             for name, each in facts.items()
             if each.state != "ok" or not each.pythons
         }
+        done = {name: nodes[name] for name in nodes if facts[name].state == "ok"}
+        nodes |= _uncertain(pods.mounted_releases([n for n in facts if n not in nodes], root))
         names = [name for name in facts if name not in nodes]
-        if names and (sentence := labels.prepare(installs=True)):
+        if names and (sentence := labels.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
         off = labels.withdraw(names)
         report_labels(on_event, off, {}, OFF)
         nodes |= results_of_kept_labels(off, {})
-        names = [name for name in names if name not in nodes]
-        if names:
+        changing = [name for name in names if name not in nodes]
+        mounted = pods.mounted_releases(changing, root)  # pods came until the labels went
+        nodes |= _uncertain(mounted)
+        if names := [name for name in changing if name not in nodes]:
             state.mark_changing(names)
-            ended = _run(spec, names, pods, run_playbook, on_event)
+            jobs = {
+                name: spec.model_copy(update={"in_use": mounted.get(name, {})}).model_dump(
+                    mode="json"
+                )
+                for name in names
+            }
+            ended = run_on_nodes(
+                "remove.yml",
+                {"fleetbuild_removals": jobs},
+                stage="activate",
+                groups={},
+                results={name: partial(_removed, name, spec) for name in names},
+                run_playbook=run_playbook,
+                on_event=on_event,
+            )
             nodes |= ended
-            state.mark_ended(name for name, each in ended.items() if each.state == "removed")
-            facts = probe([node for node in inventory.nodes if node.name in names], ignore)
+            done |= {name: each for name, each in ended.items() if each.state in _GONE}
+        if changing:
+            facts = probe([node for node in inventory.nodes if node.name in changing], ignore)
             if again := labels.publish(verified_releases(facts, spec.release)):
                 report_labels(on_event, again, {})
                 off |= again
-            done = {name: each for name, each in ended.items() if each.state == "removed"}
-            if not former:
-                state.amend_result(done, started=started, release=spec.release)
+        state.mark_ended(done)
+        if not former:
+            state.amend_result(done, started=started, release=spec.release)
     return Result(
         plan_digest="",
         nodes=tuple(nodes[node.name] for node in inventory.nodes),
@@ -96,53 +124,24 @@ def _left_out(name: str, facts: Facts) -> NodeResult:
     return NodeResult(node=name, state="skipped", reason=reason)
 
 
-def _run(
-    spec: RemoveSpec,
-    names: Collection[str],
-    labels: Labeller,
-    run_playbook: RunPlaybook,
-    on_event: OnEvent,
-) -> dict[str, NodeResult]:
-    replies: dict[str, RoleResult] = {}
-
-    def listen(event: TaskEvent) -> None:
-        if event.state == "waiting":
-            tell_waiting(on_event, event, None, "activate")
-        elif reply := role_result_of(event):
-            replies[event.host] = more_severe(replies.get(event.host), reply)
-
-    mounted = labels.mounted_releases(names, spec.path)
-    jobs = {name: spec.model_copy(update={"in_use": dict(mounted.get(name, {}))}) for name in names}
-    variables = {name: job.model_dump(mode="json") for name, job in jobs.items()}
-    hosts = run_playbook(
-        "remove.yml",
-        limit=sorted(names),
-        extravars={"fleetbuild_removals": variables},
-        on_event=listen,
-    )
-    results = {}
-    for name in names:
-        reply = replies.get(name)
-        if reply and reply.of == "install" and reply.ok:
-            results[name] = _removed(name, spec, reply)
-        else:
-            results[name] = result_without_reply(name, None, hosts.get(name), reply)
-        on_event(
-            Event.model_validate(
-                {
-                    "stage": "activate",
-                    "state": _EVENT_STATES.get(results[name].state, "failed"),
-                    "node": name,
-                    "message": results[name].reason or "",
-                    "fix": results[name].fix or "",
-                    "log": results[name].log,
-                }
-            )
+def _uncertain(mounted: InUse) -> dict[str, NodeResult]:
+    """Return results for nodes whose pods are not known, so nothing is removed there."""
+    return {
+        name: NodeResult(
+            node=name,
+            state="blocked",
+            reason="Its pods may mount a release, and they are not known, so nothing was removed"
+            f" there: {problem.reason}",
+            fix=problem.fix,
         )
-    return results
+        for name, problem in mounted.items()
+        if isinstance(problem, Problem)
+    }
 
 
 def _removed(name: str, spec: RemoveSpec, reply: RoleResult) -> NodeResult:
+    if reply.of != "install" or not reply.ok:
+        return result_without_reply(name, None, None, reply)
     gone = len(reply.pruned)
     if not gone and not reply.kept:
         return NodeResult(

@@ -34,6 +34,7 @@ from fleetbuild.models import (
     Stage,
     release_root,
 )
+from fleetbuild.models.problem import Problem
 from fleetbuild.models.release import ENVIRONMENT_BYTES
 from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
 from fleetbuild.plan.resolve.uv import uv_binary
@@ -154,9 +155,17 @@ def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
 
 
 def install_spec(
-    run: Run, progress: Progress, group: PlannedGroup, name: str, in_use: Mapping[str, str]
+    run: Run,
+    progress: Progress,
+    group: PlannedGroup,
+    name: str,
+    in_use: Mapping[str, str] | Problem,
 ) -> InstallSpec:
-    """Return what the install role gets for a node. `in_use` is the releases to keep, and why."""
+    """Return what the install role gets for a node.
+
+    `in_use` is the releases to keep, and why. Where pods cannot be listed, the node itself sees
+    its mounts; a warning has named a missing right.
+    """
     wheels = installed_wheels(progress, group)
     copied = sum(map(_copied, wheels))
     return InstallSpec(
@@ -172,7 +181,7 @@ def install_spec(
         wheels=wheels,
         manifest=manifest(run, progress, group, name).model_dump(mode="json"),
         keep=run.plan.keep,
-        in_use=dict(in_use),
+        in_use={} if isinstance(in_use, Problem) else dict(in_use),
         verify={
             "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
             "checks": [

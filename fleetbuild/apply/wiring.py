@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -211,11 +211,24 @@ def remove_from_fleet(
     *,
     on_event: OnEvent,
 ) -> Result:
-    """Remove releases from the nodes. Those below a former install path have no labels."""
+    """Remove releases from the nodes. Those below a former install path have no labels.
+
+    Pods are asked of the cluster that is named, else of the one that the last labels were set in.
+    """
     former = normpath(spec.path) != normpath(config.install.path)
     names = label_targets(access.inventory, config, made)
-    by = "files" if former and cluster is None else config.kubernetes.labels
-    with open_labeller(by, names, access, cluster) as labels:
+    by = config.kubernetes.labels
+    if cluster is None and (context := access.state.api_labelled().get(config.release)):
+        cluster = Cluster(context=context)
+    with ExitStack() as stack:
+        labels: Labeller = ManualLabels()
+        if not former:
+            labels = stack.enter_context(
+                open_labeller(by, names, access, cluster if by == "api" else None)
+            )
+        pods = labels
+        if (cluster is not None or by == "api") and not isinstance(labels, ApiLabeller):
+            pods = ApiLabeller(names, stack.enter_context((cluster or Cluster()).connect()))
         return remove_releases(
             access.inventory,
             spec,
@@ -223,6 +236,7 @@ def remove_from_fleet(
             probe=access.probe,
             run_playbook=access.playbooks.run,
             labels=labels,
+            pods=pods,
             former=former,
             on_event=on_event,
         )

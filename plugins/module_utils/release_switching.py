@@ -111,6 +111,8 @@ def take_off(root, params, check):
         lease = changing(root, params, stack)
         stack.callback(lease.end, lease.take(params["controller"], "", before)[0])
         in_use, serving = dict(params["in_use"]), root.serving()
+        if serving and "current" in in_use:  # a pod mounts the link, or the folder around it
+            in_use.setdefault(serving, in_use["current"])
         # A service that was started by the link shows the link alone in its command line.
         by_link = find_uses([root.current])
         if serving and by_link:

@@ -33,6 +33,7 @@ from fleetbuild.kubernetes.labels.release_labels import (
     served_labels,
 )
 from fleetbuild.models import Manifest
+from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import LabelResult
 from fleetbuild.state import StateDir
 from fleetbuild.text import fold
@@ -117,11 +118,18 @@ class ApiLabeller:
         )
 
     def mounted_releases(self, names: Collection[str], root: str) -> InUse:
-        """See Labeller."""
-        on_nodes = {name: self._names.in_cluster(name) for name in names}
-        present = [node for node in on_nodes.values() if node in self._nodes]
-        releases = releases_of_pods(self._client, present, root)
-        return {name: releases[node] for name, node in on_nodes.items() if node in releases}
+        """See Labeller. A host whose Node is not certain may have pods."""
+        self._nodes_of_hosts()
+        problems = {name: each for name in names if (each := self._problem(name))}
+        on_nodes = {name: self._names.in_cluster(name) for name in names if name not in problems}
+        releases = releases_of_pods(self._client, list(on_nodes.values()), root)
+        uncertain = {
+            name: Problem(each.reason or "", each.fix or "")
+            for name, each in problems.items()
+            if not each.ok
+        }
+        mounted = {name: releases[node] for name, node in on_nodes.items() if node in releases}
+        return {**mounted, **uncertain}
 
     def settle(self, release: Mapping[str, Labels | None]) -> Results:
         """Set each node's hardware labels, and its release labels if they are known."""

@@ -25,12 +25,14 @@ from fleetbuild.models import (
     OnEvent,
     Plan,
 )
+from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import LabelResult
 from fleetbuild.plan.decide.eligibility import kubernetes_node
 
 Results = dict[str, LabelResult]  # by the inventory's name
 Labels = Mapping[str, str]
-InUse = Mapping[str, Mapping[str, str]]  # host -> release id -> the reason to keep it
+# Host -> release id -> the reason to keep it; or why that is not known.
+InUse = Mapping[str, Mapping[str, str] | Problem]
 
 OFF = "release labels removed"
 _STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
@@ -138,7 +140,7 @@ class Labeller(Protocol):
         ...
 
     def mounted_releases(self, names: Collection[str], root: str) -> InUse:
-        """Return the releases below `root` that pods mount, if the API server can be asked."""
+        """Return the releases below `root` that pods mount, as far as a cluster is known."""
         ...
 
 

@@ -20,6 +20,7 @@ from fleetbuild.errors import Interrupted
 from fleetbuild.kubernetes import render_labels
 from fleetbuild.kubernetes.labels.apply import Labelling
 from fleetbuild.kubernetes.labels.labeller import (
+    InUse,
     LabelTargets,
     ManualLabels,
     label_targets,
@@ -41,6 +42,7 @@ from fleetbuild.models import (
     Plan,
     Result,
 )  # fmt: skip
+from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import LabelResult
 from fleetbuild.probe.facts import keep
 from fleetbuild.state import StateDir
@@ -59,7 +61,8 @@ class Told:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.mounted: dict[str, dict[str, str]] = {}
+        self.mounted: dict[str, dict[str, str] | Problem] = {}
+        self.roots: list[str] = []
         self.trouble: dict[str, str] = {}  # (moment, node) -> state, as "off avx-1"
 
     def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
@@ -72,8 +75,8 @@ class Told:
     def publish(self, served: Mapping[str, Manifest]) -> dict[str, LabelResult]:
         return self._all("on", {name: f"={made.id}" for name, made in served.items()})
 
-    def mounted_releases(self, names: Iterable[str], root: str) -> dict[str, dict[str, str]]:
-        assert root in ("/opt/fleetbuild", "/srv/old")
+    def mounted_releases(self, names: Iterable[str], root: str) -> InUse:
+        self.roots.append(root)
         return {name: self.mounted[name] for name in names if name in self.mounted}
 
     def _all(self, moment: str, names: Mapping[str, str]) -> dict[str, LabelResult]:

@@ -9,6 +9,7 @@ import pytest
 
 from fleetbuild import Fleet
 from fleetbuild.apply.remove import remove_releases
+from fleetbuild.kubernetes.labels.labeller import ManualLabels
 from fleetbuild.models import (
     Config,
     Event,
@@ -20,13 +21,16 @@ from fleetbuild.models import (
     NodeResult,
     Result,
 )
+from fleetbuild.models.problem import Problem
 from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.state import StateDir
+from tests.factories.cluster_api import FakeApi
 from tests.factories.fleets import facts
 from tests.factories.plans import reused_plan
 from tests.factories.runs import answer, ended, event
 from tests.unit.apply.test_labels import Told
+from tests.unit.kubernetes.api.test_cluster_pods import pod
 
 SERVED = Manifest(
     release="default", id="r1", group="g", python="/p", wheels=(), verified=True
@@ -66,15 +70,18 @@ class Removal:
                 self.facts[host] = facts("avx")
         return hosts
 
-    def run(self, former: bool = False, path: str = "/opt/fleetbuild") -> dict[str, NodeResult]:
+    def run(
+        self, former: bool = False, path: str = "/opt/fleetbuild", release: str = "default"
+    ) -> dict[str, NodeResult]:
         nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
         result = remove_releases(
             Inventory(source="i", nodes=nodes),
-            RemoveSpec(path=path, controller="me"),
+            RemoveSpec(path=path, release=release, controller="me"),
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             run_playbook=self.playbook,
-            labels=self.labels,
+            labels=ManualLabels() if former else self.labels,
+            pods=self.labels,
             former=former,
             on_event=self.told.append,
         )
@@ -116,6 +123,77 @@ def test_status_does_not_miss_removed_releases(tmp_path: Path) -> None:
     fleet = Removal(tmp_path, a=GONE, broken="failed")
     fleet.run()
     assert list(fleet.state.left_there("default")) == ["broken"]
+
+
+def test_a_node_without_a_release_is_not_missed_either(tmp_path: Path) -> None:
+    fleet = Removal(tmp_path, reinstalled={**GONE, "pruned": []}, empty=GONE, away="unreachable")
+    fleet.facts["empty"] = facts("avx").model_copy(update={"pythons": ()})
+    fleet.state.mark_changing(["reinstalled", "empty", "away"])
+    assert fleet.run()["reinstalled"].state == "skipped"
+    assert list(fleet.state.left_there("default")) == ["away"]
+    assert not fleet.state.is_reserved("reinstalled")
+    assert not fleet.state.is_reserved("empty")
+    assert fleet.state.is_reserved("away")
+
+
+NO_PODS = Problem("u may not list pods: no.", "Add this rule.")
+
+
+def test_nothing_is_removed_where_pods_cannot_be_listed(tmp_path: Path) -> None:
+    fleet = Removal(tmp_path, a=GONE, b=GONE)
+    fleet.labels.mounted = {"b": NO_PODS}
+    nodes = fleet.run()
+    assert (nodes["a"].state, nodes["b"].state) == ("removed", "blocked")
+    assert str(nodes["b"].reason).endswith("nothing was removed there: u may not list pods: no.")
+    assert nodes["b"].fix == "Add this rule."
+    assert list(fleet.asked) == ["a"]
+    assert fleet.labels.log == ["prepare", "empty a"]  # b keeps its labels
+    assert list(fleet.state.left_there("default")) == ["b"]
+
+
+def test_an_api_server_that_falls_silent_after_the_labels_went_stops_the_removal(
+    tmp_path: Path,
+) -> None:
+    fleet = Removal(tmp_path, a=GONE)
+    withdraw = fleet.labels.withdraw
+
+    def then_silent(names: Any, **more: Any) -> Any:
+        fleet.labels.mounted = {"a": NO_PODS}
+        return withdraw(names, **more)
+
+    fleet.labels.withdraw = then_silent  # type: ignore[method-assign]
+    assert fleet.run()["a"].state == "blocked"
+    assert not fleet.asked
+    assert fleet.labels.log == ["prepare", "empty a", "on a=r1"]
+
+
+def test_pods_are_asked_for_releases_below_the_folder_of_their_name(tmp_path: Path) -> None:
+    fleet = Removal(tmp_path, a=GONE)
+    fleet.run(release="staging")
+    assert fleet.labels.roots == ["/opt/fleetbuild/staging", "/opt/fleetbuild/staging"]
+
+
+@pytest.mark.parametrize("labels", ["files", "api"])
+def test_a_former_path_asks_the_cluster_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: str
+) -> None:
+    def fake(_: Any, spec: RemoveSpec, *, pods: Any, labels: Any, **__: Any) -> Result:
+        assert not labels.withdraw(["a"])
+        assert pods.mounted_releases(["a"], spec.path) == {"a": {"r1": "The pod web/p mounts it."}}
+        return Result(plan_digest="")
+
+    monkeypatch.setattr("fleetbuild.apply.wiring.remove_releases", fake)
+    with FakeApi().serving() as api:
+        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
+        api.add("a")
+        api.pods = [pod("p", "a", "/srv/old/releases/r1")]
+        inventory = Inventory(source="i.yml", nodes=(Node(name="a", login=Login(host="a")),))
+        config = Config.model_validate({"kubernetes": {"labels": labels}})
+        fleet = Fleet(inventory, config=config, state_dir=tmp_path / "state")
+        if labels == "files":  # set by hand with `emit labels --apply`
+            StateDir(tmp_path / "state").create().note_api_labels("default", "test")
+        fleet.remove(install_path="/srv/old")
+        assert not api.patches()
 
 
 def test_a_former_install_path_changes_neither_labels_nor_the_saved_state(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from fleetbuild.kubernetes.api.client import Client
+from fleetbuild.kubernetes.api.pods import CURRENT
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import LabelTargets
+from fleetbuild.models.problem import Problem
 from tests.factories.cluster_api import FakeApi, Say
 
 ROOT = "/opt/fleetbuild"
@@ -77,4 +79,59 @@ def test_missing_rights_to_list_pods_are_explained(labels: ApiLabeller, api: Fak
     assert "may not list pods" in said
     assert "only while the node itself sees it mounted" in said
     assert '{apiGroups: [""], resources: [pods], verbs: [list]}' in said
-    assert labels.mounted_releases(["a", "b"], ROOT) == {}
+    (problem,) = labels.mounted_releases(["a"], ROOT).values()
+    assert isinstance(problem, Problem)
+    assert problem.reason == "u may not list pods: pods is forbidden"
+    assert "verbs: [list]" in problem.fix
+
+
+def test_a_server_that_cannot_be_asked_is_not_a_cluster_without_pods(
+    labels: ApiLabeller, api: FakeApi
+) -> None:
+    labels.prepare()
+
+    def fall_silent(asked: Any) -> None:
+        if asked.query.get("fieldSelector") == "spec.nodeName=b":
+            raise Say(503, "down")
+
+    api.before = fall_silent
+    api.pods = [pod("p", "kube-a", f"{ROOT}/releases/r1")]
+    mounted = labels.mounted_releases(["a", "b"], ROOT)
+    assert mounted["a"] == {"r1": "The pod web/p mounts it."}
+    assert isinstance(mounted["b"], Problem)
+
+
+def test_a_host_with_several_possible_nodes_may_have_pods(client: Client, api: FakeApi) -> None:
+    api.add("a.one", "a.two", "b")
+    labels = ApiLabeller(LabelTargets("x.dev", nodes={"a": "a", "b": "b"}), client)
+    mounted = labels.mounted_releases(["a", "b"], ROOT)
+    assert mounted["a"] == ("Several Nodes match this host: a.one, a.two.",
+                            "Set kubernetes_node for this host.")  # fmt: skip
+    assert "b" not in mounted
+
+
+@pytest.mark.parametrize("kind", ["initContainers", "ephemeralContainers"])
+def test_a_sidecar_or_a_debug_container_that_mounts_a_release_is_found(
+    labels: ApiLabeller, api: FakeApi, kind: str
+) -> None:
+    one = pod("p", "b", f"{ROOT}/releases")
+    one["spec"][kind] = [{"volumeMounts": [{"name": "r", "subPath": "r7"}]}]
+    api.pods = [one]
+    assert labels.mounted_releases(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
+
+
+@pytest.mark.parametrize("path", [ROOT, f"{ROOT}/current", f"{ROOT}/current/lib"])
+def test_a_pod_that_mounts_the_link_uses_the_release_that_serves(
+    labels: ApiLabeller, api: FakeApi, path: str
+) -> None:
+    api.pods = [pod("p", "b", path), pod("q", "kube-a", "/opt")]
+    assert labels.mounted_releases(["a", "b"], ROOT) == {"b": {CURRENT: "The pod web/p mounts it."}}
+
+
+def test_a_path_with_a_variable_may_be_the_release_that_serves(
+    labels: ApiLabeller, api: FakeApi
+) -> None:
+    one = pod("p", "b", f"{ROOT}/releases")
+    one["spec"]["containers"] = [{"volumeMounts": [{"name": "r", "subPathExpr": "$(RELEASE)"}]}]
+    api.pods = [one]
+    assert labels.mounted_releases(["b"], ROOT) == {"b": {CURRENT: "The pod web/p mounts it."}}
