@@ -66,6 +66,9 @@ def assemble(root, params):
     for wheel in params["wheels"]:
         take_in(params, wheel)
     remove(path)  # left by an interrupted run, or damaged
+    os.makedirs(path)
+    with open(os.path.join(path, release_files.RECORD), "xb"):
+        pass  # so that Root.made() knows it
     files = [(staged(params, wheel), wheel["sha256"]) for wheel in params["wheels"]]
     made = "venv"
     try:

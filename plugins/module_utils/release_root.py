@@ -123,13 +123,27 @@ class Root:
         remove(here)
         release_files.persist_names(self.releases)
 
+    def made(self):
+        """Return what fleetbuild made in the folder of releases; the rest is left alone."""
+        found = []
+        for name in os.listdir(self.releases) if os.path.isdir(self.releases) else []:
+            if os.path.islink(self[name]):
+                ours = "/" not in os.readlink(self[name])  # see put_aside
+            else:
+                inside = os.listdir(self[name]) if os.path.isdir(self[name]) else [""]
+                # A release that is being made has an empty record first.
+                ours = not inside or any(one.startswith(release_files.RECORD) for one in inside)
+            if ours:
+                found.append(name)
+        return found
+
     def outdated(self, keep, leased=""):
         """Return the releases to remove: all but the last `keep` that served or were created.
 
         The current release stays, the release that a rollback would return to, and the `leased`
         release, which a run installs or verifies.
         """
-        there = os.listdir(self.releases) if os.path.isdir(self.releases) else []
+        there = self.made()
         busy = (self.serving(), ASIDE + leased)
         aside = [name for name in there if name.startswith(ASIDE) and name not in busy]
         there = [name for name in there if not name.startswith(ASIDE)]

@@ -97,7 +97,7 @@ def withdraw(root, check):
 def take_off(root, params, check):
     """Remove the link to the current release, and all releases that nothing uses."""
     before = root.serving()
-    found = os.listdir(root.releases) if os.path.isdir(root.releases) else []
+    found = root.made()
     result = {"release_id": "", "active": False, "previous": before, "pruned": [], "kept": []}
     result["changed"] = bool(found or before)
     if check or not result["changed"]:
@@ -121,7 +121,7 @@ def take_off(root, params, check):
             for name in (root.current, os.path.join(root.path, "history")):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name)
-        pruned, kept = remove_unused(root, sorted(os.listdir(root.releases)), in_use)
+        pruned, kept = remove_unused(root, sorted(root.made()), in_use)
         if not kept and not named_roots(root.path):
             for name in ("wheels", ".tools"):  # what all releases share
                 remove(os.path.join(root.path, name))

@@ -17,6 +17,7 @@ from tests.unit.roles.test_release import activate, make
 
 switching = plugin("module_utils.release_switching")
 LEASE = plugin("module_utils.release_lease")
+making = plugin("module_utils.release_making")
 
 
 @pytest.fixture
@@ -98,6 +99,58 @@ def test_folders_of_another_program_are_refused(release: ModuleType, tmp_path: P
     with pytest.raises(release.Problem, match="fleetbuild did not make"):
         take_off(others)
     assert os.listdir(others.releases) == ["20260101"]
+
+
+@pytest.fixture
+def foreign(root: Any) -> list[str]:
+    """Things in the folder of releases that fleetbuild did not make."""
+    own = Path(root["venv-of-mine"])
+    (own / "bin").mkdir(parents=True)
+    (own / "pyvenv.cfg").touch()
+    (own / "manifest.json").write_text('{"id": "venv-of-mine", "verified": true}')
+    (own / "bin" / "python").touch()
+    Path(root["notes.txt"]).write_text("keep")
+    elsewhere = Path(root.path).with_name("data")
+    elsewhere.mkdir()
+    Path(root["data"]).symlink_to(elsewhere)
+    return ["data", "notes.txt", "venv-of-mine"]
+
+
+def test_what_fleetbuild_did_not_make_stays(root: Any, foreign: list[str]) -> None:
+    done = take_off(root)
+    assert (done["pruned"], done["kept"]) == (["a", "b"], [])
+    assert sorted(os.listdir(root.releases)) == foreign
+    assert not take_off(root)["changed"]
+
+
+def test_a_switch_removes_no_folder_that_fleetbuild_did_not_make(
+    release: ModuleType, root: Any, foreign: list[str]
+) -> None:
+    make(root, "c", 3)
+    assert activate(release, root, "c", keep=2)["pruned"] == ["a"]
+    assert sorted(os.listdir(root.releases)) == ["b", "c", *foreign]
+
+
+def test_a_release_that_was_not_finished_goes(root: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(making, "make_environment", die)
+    with pytest.raises(Killed):
+        making.assemble(root, {"release_id": "half", "wheels": [], "python": "/p"})
+    Path(root["quarter"]).mkdir()
+    root.put_aside("b")  # links that an interrupted repair leaves
+    assert take_off(root)["pruned"] == [".broken-b", "a", "half", "quarter"]
+    assert os.listdir(root.releases) == []
+
+
+def test_a_pod_that_mounts_the_link_keeps_the_release_that_serves(root: Any) -> None:
+    kept = take_off(root, in_use={"current": "The pod web/p mounts it."})["kept"]
+    assert kept == [{"release_id": "b", "reason": "The pod web/p mounts it."}]
+    assert root.serving() == "b"
 
 
 def test_a_run_of_another_controller_is_not_disturbed(root: Any) -> None:
