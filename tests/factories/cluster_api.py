@@ -154,9 +154,10 @@ class FakeApi:
         with self.lock:
             match asked.verb, asked.path.strip("/").split("/"):
                 case "GET", ["api", "v1", "nodes"]:
-                    return 200, self._page(
-                        [node.document() for node in self.nodes.values()], asked.query
-                    )
+                    name = asked.query.get("fieldSelector", "").removeprefix("metadata.name=")
+                    some = [self.nodes[name]] if name in self.nodes else []
+                    found = some if name else self.nodes.values()
+                    return 200, self._page([node.document() for node in found], asked.query)
                 case "GET", ["api", "v1", "pods"]:
                     where, _, name = asked.query.get("fieldSelector", "").partition("=")
                     assert where in ("", "spec.nodeName")
@@ -193,6 +194,7 @@ class FakeApi:
             if node is None:  # an apply makes the missing Node
                 node = self.nodes[name] = FakeNode(name)
             self._same(node, uid)
+            self._unchanged(node, asked.body["metadata"])
             if asked.query.get("dryRun") == "All":
                 node = deepcopy(node)
             self._apply(node, asked, manager)
@@ -212,6 +214,12 @@ class FakeApi:
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {node.uid}",
                 "Conflict",
             )
+
+    def _unchanged(self, node: FakeNode, metadata: Any) -> None:
+        if metadata.get("resourceVersion", str(node.version)) != str(node.version):
+            raise Say(409, f'Operation cannot be fulfilled on nodes "{node.name}": the object has'
+                      " been modified; please apply your changes to the latest version and try"
+                      " again", "Conflict")  # fmt: skip
 
     def _apply(self, node: FakeNode, asked: Asked, manager: str) -> None:
         wanted: dict[str, str] = asked.body["metadata"].get("labels") or {}
@@ -253,8 +261,7 @@ class FakeApi:
 
     def _merge(self, node: FakeNode, body: Any, manager: str) -> None:
         metadata = body["metadata"]
-        if metadata.get("resourceVersion", str(node.version)) != str(node.version):
-            raise Say(409, "the object has been modified", "Conflict")
+        self._unchanged(node, metadata)
         if "managedFields" in metadata:  # a list is replaced as a whole
             node.owners = {
                 (entry["manager"], entry["operation"]): keys

@@ -101,11 +101,8 @@ class ApiLabeller:
 
     def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
         """See Labeller. Each Node is patched, because the cached state may be hours old."""
-        wanted = {}
-        for name in names:
-            node = self._nodes.get(self._names.in_cluster(name))
-            owned = node.owned(self._labelling.manager) if node and serves else {}
-            wanted[name] = self._wanted(name, self._names.kept_while_changing(owned))
+        kept = self._names.kept_while_changing if serves else ()
+        wanted = {name: replace(self._wanted(name, {}), kept=kept) for name in names}
         return self._label(wanted, trust=False)
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:

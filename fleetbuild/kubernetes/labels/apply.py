@@ -2,7 +2,9 @@
 
 In: Nodes and wanted labels. Out: an `Outcome` for each. Each release has its own field manager, so
 that an apply removes labels of that release only. Each request carries the uid of its Node: without
-it, an apply to a deleted Node would create a new one.
+it, an apply to a deleted Node would create a new one. It also carries the version that was read, so
+that labels which another run has removed since do not come back: a Node that changed meanwhile is
+read again, it alone, and decided anew.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from fleetbuild.kubernetes.labels.node_labels import field_manager, state_annota
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT, is_label_of, is_release_label
 
 AT_ONCE = 8
+_READINGS = 5  # of a Node; a heartbeat between reading and patching is rare, five in a row are not
 _AGAIN = "Run the same command again; labels already set are kept."
 
 
@@ -29,8 +32,9 @@ _AGAIN = "Run the same command again; labels already set are kept."
 class WantedLabels:
     """All of fleetbuild's labels that a node should have."""
 
-    release: Mapping[str, str] | None = field(default_factory=dict)
+    release: Mapping[str, str] | None = field(default_factory=dict)  # None: all present ones stay
     hardware: Mapping[str, str] | None = None  # None: unknown, so present labels stay
+    kept: tuple[str, ...] = ()  # release labels that stay where they are present
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ def label_nodes(
 def may_label(client: Client, node: ClusterNode, labelling: Labelling) -> None:
     """Try a dry run, and raise if every node would be refused."""
     body = _body(node, node.owned(labelling.manager), labelling)
+    del body["metadata"]["resourceVersion"]  # the right is tried, and not the version
     try:
         client.apply(
             path_of(*NODES, node.name), body, manager=labelling.manager, force=True, dry_run=True
@@ -129,12 +134,10 @@ def _label(
     node: ClusterNode,
     wanted: WantedLabels,
 ) -> Outcome:
-    if outcome := _by_nfd(node, labelling):
-        return outcome
     if health.is_silent:
         return _silent(client, "it stopped answering earlier")
     try:
-        outcome = _applied(client, labelling, node, wanted)
+        outcome = _decided(client, labelling, node, wanted)
     except NoResponse as problem:
         health.note(answered=False)
         return _silent(client, f"{problem.reason}, {problem.times} attempts")
@@ -142,6 +145,41 @@ def _label(
         outcome = _refused(client, problem)
     health.note(answered=True)
     return outcome
+
+
+def _decided(
+    client: Client, labelling: Labelling, node: ClusterNode, wanted: WantedLabels
+) -> Outcome:
+    """Label a Node; one that has changed since it was read is read again and decided anew."""
+    for last in (False,) * (_READINGS - 1) + (True,):
+        if outcome := _by_nfd(node, labelling):
+            return outcome
+        try:
+            return _applied(client, labelling, node, wanted)
+        except Refusal as problem:
+            if last or not _is_outdated(problem):
+                raise
+        # By a list: the login of `emit rbac` may not get a Node.
+        found = client.all(path_of(*NODES), fieldSelector=f"metadata.name={node.name}")
+        now = next(map(read, found), None)
+        if now is None or now.uid != node.uid:
+            break
+        node = now
+    raise Refusal(404, {})
+
+
+def _is_outdated(problem: Refusal) -> bool:
+    return problem.code == 409 and not _other_owners(problem) and not _is_replaced(problem)
+
+
+def _other_owners(problem: Refusal) -> list[Mapping[str, object]]:
+    return [cause for cause in problem.causes if cause.get("reason") == "FieldManagerConflict"]
+
+
+def _is_replaced(problem: Refusal) -> bool:
+    """Return whether this is a conflict about the uid; a Node's name may hold these letters."""
+    message = problem.message.lower()
+    return "uid mismatch" in message or "uid in precondition" in message
 
 
 def _applied(
@@ -254,7 +292,8 @@ def _changes_release(node: ClusterNode, labels: Mapping[str, str], labelling: La
 
 def _body(node: ClusterNode, labels: Mapping[str, str], labelling: Labelling) -> dict[str, Any]:
     """Return the document to apply: the labels, and whose state set the release labels."""
-    metadata: dict[str, Any] = {"name": node.name, "uid": node.uid, "labels": dict(labels)}
+    about = {"name": node.name, "uid": node.uid, "resourceVersion": node.version}
+    metadata: dict[str, Any] = {**about, "labels": dict(labels)}
     whose = node.annotations.get(labelling.annotation)
     if labelling.force or whose is None or _changes_release(node, labels, labelling):
         whose = labelling.state
@@ -270,6 +309,7 @@ def _labels(node: ClusterNode, wanted: WantedLabels, labelling: Labelling) -> di
     kept_release = {key: owned[key] for key in release}
     return {
         **(kept_hardware if wanted.hardware is None else wanted.hardware),
+        **{key: owned[key] for key in wanted.kept if key in owned},
         **(kept_release if wanted.release is None else wanted.release),
     }
 
@@ -299,7 +339,7 @@ def _refused(client: Client, problem: Refusal) -> Outcome:
         return Outcome("unauthorized", *expired(client.access))
     if problem.code == 403:
         return Outcome("forbidden", *forbidden(client.access, "patch", "/nodes", problem.message))
-    others = [cause for cause in problem.causes if cause.get("reason") == "FieldManagerConflict"]
+    others = _other_owners(problem)
     if problem.code == 409 and others:
         conflicts = "; ".join(_conflict(cause) for cause in others)
         return Outcome(
@@ -308,8 +348,7 @@ def _refused(client: Client, problem: Refusal) -> Outcome:
             "Check which values are right; take them over with: fleetbuild emit labels --apply"
             " --force-conflicts",
         )
-    # A conflict about the uid: the Node was deleted or replaced.
-    if problem.code == 404 or "uid" in problem.message.lower():
+    if problem.code == 404 or _is_replaced(problem):
         return Outcome(
             "gone",
             "The Node was deleted, or replaced by one of the same name, while it was labelled.",

@@ -47,10 +47,10 @@ class LabelTargets:
     nodes: Mapping[str, str] = field(default_factory=dict)  # inventory -> cluster
     hardware: Mapping[str, Labels] = field(default_factory=dict)  # of hosts with known hardware
 
-    def kept_while_changing(self, labels: Labels) -> Labels:
-        """Return which of a node's labels stay while its release is replaced."""
-        group = label_key(self.domain, "group", self.release)
-        return {group: labels[group]} if group in labels else {}
+    @property
+    def kept_while_changing(self) -> tuple[str, ...]:
+        """Which of a node's release labels stay while its release is replaced."""
+        return (label_key(self.domain, "group", self.release),)
 
     def in_cluster(self, name: str) -> str:
         """Return the Node name of a host."""

@@ -78,16 +78,13 @@ class NfdLabeller:
 
     def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
         """See Labeller."""
-        lying = self._files_on_nodes() if serves else {}
-        return self._write(
-            {
-                name: {
-                    **self._names.hardware.get(name, {}),
-                    **self._names.kept_while_changing(lying.get(name) or {}),
-                }
-                for name in names
-            }
-        )
+        kept = self._names.kept_while_changing if serves else ()
+        lying = {name: labels or {} for name, labels in self._files_on_nodes().items()}
+        wanted = {}
+        for name in names:
+            old = {key: lying[name][key] for key in kept if key in lying.get(name, {})}
+            wanted[name] = {**self._names.hardware.get(name, {}), **old}
+        return self._write(wanted)
 
     def publish(self, served: Mapping[str, Manifest]) -> Results:
         """See Labeller. Nodes whose file is up to date are skipped."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fleetbuild.errors import BlockedError, ClusterError, ForbiddenError
@@ -50,6 +52,31 @@ def test_release_labels_are_set_and_removed_while_hardware_labels_stay(
     assert ours(api, "b") == {**HARDWARE, "x.dev/group": "g"}
     labels.withdraw(["b"])
     assert ours(api, "b") == HARDWARE
+
+
+def test_labels_that_another_run_removed_do_not_come_back(
+    labels: ApiLabeller, api: FakeApi, client: Client
+) -> None:
+    labels.publish({"a": SERVED, "b": SERVED})
+    other = ApiLabeller(NAMES, client)
+    other.remarks()  # lists the Nodes
+    labels.withdraw(["a", "b"])  # as `remove` does
+    other.withdraw(["a"], serves=True)  # as an apply does before it installs
+    assert ours(api, "kube-a") == HARDWARE
+    other.settle({"b": None})  # as `emit labels` does for a node whose release is unknown
+    assert ours(api, "b") == HARDWARE
+
+
+def test_hardware_labels_that_another_run_changed_do_not_come_back(
+    labels: ApiLabeller, api: FakeApi, client: Client
+) -> None:
+    labels.publish({"a": SERVED})
+    stranger = ApiLabeller(LabelTargets("x.dev", nodes=NAMES.nodes), client)
+    stranger.remarks()
+    newer = {"x.dev/class": "cpu-avx512"}
+    ApiLabeller(replace(NAMES, hardware={"a": newer}), client).publish({"a": SERVED})
+    stranger.withdraw(["a"])
+    assert ours(api, "kube-a") == newer
 
 
 def test_unknown_hardware_labels_stay(labels: ApiLabeller, api: FakeApi, client: Client) -> None:

@@ -61,7 +61,12 @@ def test_applies_our_labels_and_nothing_else(client: Client, api: FakeApi) -> No
     assert asked.body == {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": "a", "uid": uid, "labels": {**HARDWARE, **RELEASE}},
+        "metadata": {
+            "name": "a",
+            "uid": uid,
+            "resourceVersion": "1",
+            "labels": {**HARDWARE, **RELEASE},
+        },
     }
 
 
@@ -335,6 +340,31 @@ def test_a_conflict_of_writers_is_not_a_missing_node(client: Client, api: FakeAp
     outcome = label(client, a=ALL)["a"]
     assert outcome.state == "conflict"
     assert "changed by somebody else at the same time" in str(outcome.reason)
+    assert len(api.patches()) == 5
+
+
+def test_a_node_that_changed_since_it_was_read_is_read_again_alone(
+    client: Client, api: FakeApi
+) -> None:
+    api.add("druid-1", "b", "c")
+    nodes = list_nodes(client)
+    api.set("druid-1", {"team": "vision"}, "kubectl")
+    api.asked.clear()
+    done = label_nodes(client, nodes, dict.fromkeys(nodes, ALL), OURS)
+    assert states(done) == dict.fromkeys(nodes, "labelled")
+    reads = [asked.query["fieldSelector"] for asked in api.asked if asked.verb == "GET"]
+    assert reads == ["metadata.name=druid-1"]
+    assert len(api.patches()) == 4  # a Node that nobody changed costs one request
+
+
+def test_a_node_that_was_replaced_since_it_was_read_is_not_labelled(
+    client: Client, api: FakeApi
+) -> None:
+    api.add("a")
+    nodes = list_nodes(client)
+    nodes["a"] = replace(nodes["a"], version="0", uid="")  # of an object that is gone
+    assert states(label_nodes(client, nodes, {"a": ALL}, OURS)) == {"a": "gone"}
+    assert "fleetbuild.dev/class" not in api.nodes["a"].labels
 
 
 # Several users of one cluster ---------------------------------------------------------------------
