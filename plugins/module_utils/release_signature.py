@@ -2,7 +2,8 @@
 
 If /etc/fleetbuild/allowed_signers exists (see ALLOWED SIGNERS in ssh-keygen(1)), a node makes a
 release and switches to it only with a signed statement: its folder, its manifest, the hashes of all
-its wheels, its plan, the hardware that they need, and a counter. The counter never falls. A
+its wheels, its plan, the hardware that they need, the groups whose nodes it may be installed on,
+and a counter. The counter never falls. A
 rollback needs no new signature: the release keeps its statement, whose signer must be allowed. A
 statement for a fleet has the namespace of this fleet, which the file must allow for the signer.
 Without that file nothing is checked.
@@ -82,6 +83,7 @@ class Signatures:
             )
         self._check_about(statement, release_id)
         _check_hardware(statement, release_id)
+        self._check_group(statement, release_id)
         if _expired(statement):
             raise Problem(
                 f"This signature of release {release_id} was valid until"
@@ -161,6 +163,21 @@ class Signatures:
             raise Problem(
                 f"This signature is for release {manifest.get('id')}, and not for {release_id}.",
                 ["sign-again"],
+            )
+
+    def _check_group(self, statement, release_id):
+        """Raise if the release that serves is of a group that the statement does not name.
+
+        Only its own signed statement tells a node which group it is of.
+        """
+        serving = self._root.serving()
+        now = ((self._kept(serving) if serving else None) or {}).get("manifest", {}).get("group")
+        group, replaces = statement["manifest"].get("group"), statement.get("replaces")
+        if now and replaces is not None and now not in (group, *replaces):
+            raise Problem(
+                f"Release {release_id} was signed for group {group}, and not for a node of group"
+                f" {now}.",
+                ["plan-or-remove"],
             )
 
     def _highest(self):

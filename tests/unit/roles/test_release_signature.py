@@ -52,6 +52,7 @@ class Node:
         by: str = "ann",
         fleet: str | None = None,
         days: int | None = None,
+        group: str = "g",
         **other: Any,
     ) -> dict[str, Any]:
         """Return the parameters of the module for a release of one wheel, signed."""
@@ -61,7 +62,8 @@ class Node:
         staging = Path(self.root.path, "wheels")
         (staging / sha256).mkdir(parents=True, exist_ok=True)
         (staging / sha256 / "w.whl").write_bytes(wheel)
-        manifest = {"id": name, "release": "default", "group": "g", "wheels": [{"sha256": sha256}]}
+        manifest = {"id": name, "release": "default", "group": group}
+        manifest["wheels"] = [{"sha256": sha256}]
         about = {
             "root": self.root.path, "manifest": manifest, "plan": "0f", "wheels": {"w.whl": sha256},
             **other,
@@ -389,6 +391,27 @@ def test_a_serving_release_is_signed_again_without_a_new_environment(
     assert Path(node.root["a"], "bin/python").lstat() == environment
     assert Path(node.root.path, ".signed").read_text() == "1020\n"
     assert node.root.serving() == "a"
+
+
+def test_a_release_of_one_group_is_refused_by_a_node_of_another(node: Node) -> None:
+    node.install(node.params("a", group="g1", replaces=["g1"]))
+    problem = node.refused(
+        node.params("b", group="g2", replaces=["g2", "g3"]), "for group g2, and not .* group g1"
+    )
+    assert problem.fix == ["plan-or-remove"]
+    node.install(node.params("c", group="g2", replaces=["g1"]))  # its node changed its group
+    assert node.root.serving() == "c"
+    node.refused(node.params("d", group="g1", replaces=[]), "for group g1, and not .* group g2")
+    assert node.release.go_back(node.root, ALONE, False)["release_id"] == "a"
+    node.install(node.params("e", group="g9"))  # a playbook of one's own names no groups
+
+
+def test_a_group_that_no_signature_names_binds_nothing(node: Node) -> None:
+    node.signers.unlink()
+    node.install({**node.params("a", group="g1"), "statement": {}, "signature": ""})
+    node.allow("ann")
+    node.install(node.params("b", group="g2", replaces=[]))
+    assert node.root.serving() == "b"
 
 
 def test_both_sides_sign_the_same_text() -> None:
