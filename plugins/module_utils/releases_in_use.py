@@ -7,15 +7,31 @@ translated to places on a file system and compared there.
 
 import os
 import re
+import threading
 
+SECONDS = 1  # for reading processes, of which other users may start many and odd ones
 _MOST_READ = 16 << 20  # bytes of one file in /proc
+_LONGEST = 4096  # characters of a path; a command line may hold a longer text
+_UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
 _OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def find_uses_in_time(folders):
+    """Return find_uses(folders); if that takes too long, all folders count as used.
+
+    Another user may have processes that take minutes to read, or that the kernel never lets read.
+    """
+    done = []
+    reading = threading.Thread(target=lambda: done.append(find_uses(folders)), daemon=True)
+    reading.start()
+    reading.join(SECONDS)
+    return done[0] if done else dict.fromkeys(folders, "Not all processes could be read in time.")
 
 
 def find_uses(folders, proc="/proc", users=None):
     """Return {folder: sentence} for the folders, or links, that are mounted or used by a process.
 
-    With `users`, only processes of these users count.
+    With `users`, only processes that these users started count.
     Without root, open files of other users' processes cannot be seen; their mounts can.
     """
     own = _read_mounts(os.path.join(proc, "self"))
@@ -30,7 +46,7 @@ def find_uses(folders, proc="/proc", users=None):
         namespace = _link(os.path.join(path, "ns", "mnt")) or process
         if namespace not in tables:
             tables[namespace] = _read_mounts(path)
-            _note(found, places, _mounted(tables[namespace]), "It is mounted", path)
+            _note(found, places, tables[namespace][0], "It is mounted", path)
         used = (_place(tables[namespace], name) for name in _paths_in_use(path))
         _note(found, places, used, "It is in use", path)
     return found
@@ -42,10 +58,9 @@ def _itself(folder):
 
 
 def _owner(path):
-    try:
-        return os.stat(path).st_uid
-    except OSError:  # it ended
-        return None
+    """Return who started a process; a program such as su runs as root for everybody."""
+    found = _UID.search(_read(os.path.join(path, "status")))
+    return int(found.group(1)) if found else None  # it ended
 
 
 def _note(found, places, used, what, process):
@@ -70,29 +85,25 @@ def _processes(proc):
 
 
 def _read_mounts(process):
-    """Return (device, place on the file system, mount point) of each mount, in order."""
-    mounts = []
+    """Return (device, place on the file system) of each mount, and the last one by mount point."""
+    mounts, points = [], {}
     for line in _read(os.path.join(process, "mountinfo")).splitlines():
         fields = line.split(" ")
         if len(fields) > 5:
-            mounts.append((fields[2], _plain(fields[3]), _plain(fields[4])))
-    return mounts
-
-
-def _mounted(mounts):
-    return [mount[:2] for mount in mounts]
+            mounts.append((fields[2], _plain(fields[3])))
+            points[_plain(fields[4])] = mounts[-1]
+    return mounts, points
 
 
 def _place(mounts, path):
     """Return (device, place on its file system) of a path, or None. Later mounts cover others."""
-    best = None
-    for device, place, point in mounts:
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and (best is None or len(point) >= len(best[2])):
-            best = device, place, point
-    if best is None:
-        return None
-    device, place, point = best
+    point = path
+    while point not in mounts[1]:
+        above = os.path.dirname(point)
+        if above == point:
+            return None
+        point = above
+    device, place = mounts[1][point]
     rest = path[len(point.rstrip("/")) :]
     return device, (place.rstrip("/") + rest) or "/"
 
@@ -109,7 +120,7 @@ def _paths_in_use(process):
         paths.add(line[line.index("/") :] if "/" in line else "")
     # A virtual environment's python is a link, so only the command line shows its folder.
     paths.update(_read(os.path.join(process, "cmdline")).split("\0")[:2])
-    return {path for path in paths if path.startswith("/")}
+    return {path for path in paths if path.startswith("/") and len(path) <= _LONGEST}
 
 
 def _plain(text):

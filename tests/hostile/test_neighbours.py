@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -30,6 +32,7 @@ NOBODY = 65534
 leases, roots, switching = (
     plugin(f"module_utils.release_{name}") for name in ("lease", "root", "switching")
 )
+in_use = plugin("module_utils.releases_in_use")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
 
 
@@ -152,23 +155,78 @@ def test_every_step_of_an_install_names_the_folder_above_the_releases() -> None:
     assert {step.get("spec") for step in steps} == {"{{ install_wheel_spec }}"}
 
 
-@as_root
-def test_another_user_keeps_few_releases_by_standing_in_them(open_folder: Path) -> None:
+@pytest.fixture
+def releases(open_folder: Path) -> Any:
     root = roots.Root(str(open_folder / "fb"))
     for age, name in enumerate("abcdefgh"):
         (path := Path(root[name], "bin")).mkdir(parents=True)
         (path / "python").touch()
-        manifest = Path(root[name], "manifest.json")
-        manifest.write_text(json.dumps({"id": name, "verified": True}))
+        for file in ("manifest.json", "manifest.files"):
+            Path(root[name], file).write_text(json.dumps({"id": name, "verified": True}))
         os.utime(root[name], (1000 + age, 1000 + age))
-    params = {**ALONE, "release_id": "h", "keep": 2, "in_use": {}}
+    return root
+
+
+KEEP_TWO = {**ALONE, "release_id": "h", "keep": 2, "in_use": {}}
+
+
+@as_root
+@pytest.mark.parametrize("program", ["", "su"])
+def test_another_user_keeps_few_releases_by_standing_in_them(
+    releases: Any, open_folder: Path, program: str
+) -> None:
+    root, setuid = releases, open_folder / "su"
+    shutil.copy("/bin/sleep", setuid)  # of root, as su is that waits for a password
+    setuid.chmod(0o4755)
+    begins = "print('ready', flush=True); os.execv(*{!r})".format((str(setuid), ["su", "60"]))
     with ExitStack() as standing:
         for name in "abcdefg":
-            standing.enter_context(neighbour(f"import os; os.chdir({root[name]!r})"))
-        found = switching.activate(root, params, False)
+            code = f"import os; os.chdir({root[name]!r}); {begins if program else ''}"
+            child = standing.enter_context(neighbour(code))
+            ends = time.monotonic() + 10
+            while program and Path("/proc", str(child.pid)).stat().st_uid != 0:
+                assert time.monotonic() < ends, "a setuid program does not run here"
+                time.sleep(0.01)
+        found = switching.activate(root, KEEP_TWO, False)
     assert found["pruned"] == ["a", "b"]
     assert [each["release_id"] for each in found["kept"]] == ["c", "d", "e", "f"]
     assert sorted(path.name for path in Path(root.releases).iterdir()) == [*"cdefgh"]
+
+
+@as_root
+def test_processes_of_another_user_that_take_long_to_read_hold_up_no_install(
+    releases: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with thousands of mappings, or a page of a FUSE file that its owner never gives."""
+    answered, read = threading.Event(), in_use._paths_in_use
+
+    def reads(process: str) -> Any:
+        if Path(process).stat().st_uid == NOBODY:
+            answered.wait(30)
+        return read(process)
+
+    monkeypatch.setattr(in_use, "_paths_in_use", reads)
+    with neighbour(""):
+        began = time.monotonic()
+        found = switching.activate(releases, KEEP_TWO, False)
+        took = time.monotonic() - began
+        answered.set()
+    assert releases.serving() == "h"
+    assert took < 2  # a second for processes of others, and the rest for this machine
+    assert [each["release_id"] for each in found["kept"]] == ["c", "d", "e", "f"]
+    assert "could be read in time" in found["kept"][0]["reason"]
+
+
+def test_many_mounts_and_paths_are_compared_in_linear_time() -> None:
+    points = {"/" + "/".join(f"{n:05}"): ("8:1", f"/x{n}") for n in range(50_000)}
+    mounts = (list(points.values()), {"/": ("8:1", "/"), **points})
+    began = time.process_time()
+    for n in range(50_000):
+        in_use._place(mounts, "/" + "/".join(f"{n:05}") + "/lib.so")
+    assert time.process_time() - began < 5
+    assert in_use._place(mounts, "/0/0/0/0/7/lib.so") == ("8:1", "/x7/lib.so")
+    assert in_use._place(mounts, "/elsewhere") == ("8:1", "/elsewhere")
+    assert in_use._place(([], {}), "//x") is None
 
 
 @as_root
