@@ -47,7 +47,7 @@ def read_once(
         return read()
     file = _folder() / f"{_digest(str(Path.cwd()), source, repr(limit))}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        record = _record(file)
+        record = json.loads(file.read_bytes()) if _is_own(file.parent) else {}
         if record["key"] == key:
             return _listing(record["listing"])
     listing = read()
@@ -58,13 +58,14 @@ def read_once(
     return listing
 
 
-def _record(file: Path) -> Any:
-    """Return the content of a record, but of none that another user wrote or can write."""
-    with file.open("rb") as opened:
-        about = os.fstat(opened.fileno())
-        if about.st_uid != os.geteuid() or about.st_mode & 0o022:
-            raise PermissionError(f"{file} may be another user's")
-        return json.load(opened)
+def _is_own(folder: Path) -> bool:
+    """Return whether this is a folder in which no other user can put a record, pipe or link."""
+    about = folder.lstat()
+    return (
+        stat.S_ISDIR(about.st_mode)
+        and about.st_uid == os.geteuid()
+        and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
 
 
 def _folder() -> Path:
@@ -149,8 +150,9 @@ def _keep(file: Path, record: Mapping[str, Any]) -> None:
     """Write the record; a cache that cannot be written costs time and nothing else."""
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(record))
-        remove_old(file.parent.glob("*.json"), _DAYS)
+        if _is_own(file.parent):
+            write_atomically(file, json.dumps(record))
+            remove_old(file.parent.glob("*.json"), _DAYS)
 
 
 def _digest(*parts: str | bytes) -> str:

@@ -36,6 +36,16 @@ def test_facts_are_bounded_whatever_a_field_of_a_node_says() -> None:
             assert_bounded(read(put(NODE, at, lie)), (at, str(lie)[:50]))
 
 
+def test_a_tenants_feature_object_adds_no_flags_to_a_node() -> None:
+    """Whoever owns a namespace may make an object for any Node there."""
+    assert read(NODE, feature("n", "AVX", "AVX2", "AVX512F")).features != ()
+    alone = read(NODE, feature("n", "AVX", "CX16"))
+    both = read(NODE, feature("n", "AVX", "CX16"), feature("n", "AVX", "CX16", "AVX2", "FMA3"))
+    assert both.features == alone.features
+    assert "avx" in both.features
+    assert "avx2" not in both.features
+
+
 def test_facts_are_bounded_whatever_a_field_of_its_features_says() -> None:
     known = feature("n", "AVX", "AVX2", devices=("2235",))
     for at in fields(known):

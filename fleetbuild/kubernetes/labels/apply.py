@@ -267,9 +267,10 @@ def _of_another_state(
     ours = not owner or _identity(owner) == _identity(labelling.state)
     if ours or labelling.asked or labelling.force or not _changes_release(node, labels, labelling):
         return None
+    told = " ".join(owner.split())[:300]  # a kubelet can write it
     return Outcome(
         "conflict",
-        f"Another state directory, {owner}, has set its release labels.",
+        f"Another state directory has set its release labels; the Node says: {told!r}.",
         "Label this node from there, or ask it what it serves and take its labels over: fleetbuild"
         " status INVENTORY, then fleetbuild emit labels --apply --force-conflicts",
         node.labels,

@@ -123,11 +123,13 @@ def _flags(
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the flags of cpu.cpuid, and a warning if some are missing."""
     flags_of_feature = [
-        _at(feature, "spec", "features", "flags", "cpu.cpuid", "elements") for feature in features
+        frozenset(map(str, elements))
+        for feature in features
+        if (elements := _at(feature, "spec", "features", "flags", "cpu.cpuid", "elements"))
     ]
-    flags = frozenset(str(flag) for elements in flags_of_feature for flag in elements)
-    if flags:
-        return flags, ()
+    if flags_of_feature:
+        # Objects may lie in any namespace, whose owner may not add flags that the CPU lacks.
+        return frozenset.intersection(*flags_of_feature), ()
     shown = shown_flags(labels)
     if shown:
         return shown, (_BY_LABELS,)

@@ -24,7 +24,7 @@ def pip_wheel(python):
         return ""
     # Its own first: the distribution's pip is for the distribution's Python.
     for place in (os.path.join(folder, "_bundled"), *BUNDLED):
-        found = glob.glob(os.path.join(place, "pip-*.whl"))
+        found = glob.glob(os.path.join(glob.escape(place), "pip-*.whl"))
         if found:
             return max(found, key=version_of)
     return ""

@@ -169,22 +169,40 @@ def test_a_damaged_record_is_read_again(readings: Count, place: Path, text: str)
     assert readings() == 1
 
 
-@pytest.mark.parametrize("mode", [0o666, 0o620])
-def test_a_record_that_others_can_write_is_read_again(
-    readings: Count, place: Path, mode: int
+@pytest.fixture
+def folder(readings: Count, place: Path) -> Path:
+    """The folder of records, with one."""
+    assert readings() == 1
+    assert readings() == 0
+    return place / "cache" / "fleetbuild" / "inventories"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_records_in_a_folder_of_another_user_are_not_used(readings: Count, folder: Path) -> None:
+    os.chown(folder, 65534, 65534)
+    assert readings() == 2
+
+
+def test_records_in_a_folder_that_others_can_write_are_not_used(
+    readings: Count, folder: Path
 ) -> None:
-    assert readings() == 1
-    (kept,) = place.glob("cache/fleetbuild/inventories/*.json")
-    kept.chmod(mode)
-    assert readings() == 1
+    folder.chmod(0o777)
+    (kept,) = folder.iterdir()
+    kept.unlink()
+    os.mkfifo(kept)  # whoever reads it waits for its writer
+    assert readings() == 2
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
-def test_a_record_of_another_user_is_read_again(readings: Count, place: Path) -> None:
-    assert readings() == 1
-    (kept,) = place.glob("cache/fleetbuild/inventories/*.json")
-    os.chown(kept, 65534, 65534)
-    assert readings() == 1
+def test_a_link_in_place_of_the_folder_leads_to_no_files_that_are_removed(
+    readings: Count, folder: Path
+) -> None:
+    old = folder.rename(folder.with_name("project")) / "package.json"
+    old.touch()
+    os.utime(old, (0, 0))
+    before = sorted(old.parent.iterdir())
+    folder.symlink_to(old.parent)
+    assert readings(limit="h1") == 2
+    assert sorted(old.parent.iterdir()) == before
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(readings: Count, place: Path) -> None:

