@@ -105,7 +105,7 @@ class StateDir:
     def api_labelled(self) -> dict[str, str]:
         """Return the releases that were labelled through the API, with the kubeconfig context."""
         try:
-            document = json.loads(self._api_labels_file.read_text(encoding="utf-8"))
+            document = json.loads(self.api_labels_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
         return document if isinstance(document, dict) else {}
@@ -114,10 +114,10 @@ class StateDir:
         """Save where a release was labelled through the API; None if its labels were removed."""
         contexts = {name: each for name, each in self.api_labelled().items() if name != release}
         contexts |= {release: context} if context else {}
-        write_atomically(self._api_labels_file, one_line(contexts) + "\n")
+        write_atomically(self.api_labels_file, one_line(contexts) + "\n")
 
     @property
-    def _api_labels_file(self) -> Path:
+    def api_labels_file(self) -> Path:
         return self.root / "api-labels.json"
 
     def checked(self) -> StateDir:

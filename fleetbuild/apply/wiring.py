@@ -25,7 +25,7 @@ from fleetbuild.apply.sign_releases import ReleaseSigner, signer_of
 from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.config import base_folder
-from fleetbuild.errors import UsageError
+from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
 from fleetbuild.kubernetes import Delivery, Serving, render, render_labels
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
@@ -218,9 +218,12 @@ def remove_from_fleet(
     former = normpath(spec.path) != normpath(config.install.path)
     names = label_targets(access.inventory, config, made)
     by = config.kubernetes.labels
-    if cluster is None and (context := access.state.api_labelled().get(config.release)):
+    context = None if cluster else access.state.api_labelled().get(config.release)
+    if context:
         cluster = Cluster(context=context)
     with ExitStack() as stack:
+        if context:
+            stack.enter_context(_hint_if_gone(access.state))
         labels: Labeller = ManualLabels()
         if not former:
             labels = stack.enter_context(
@@ -240,6 +243,16 @@ def remove_from_fleet(
             former=former,
             on_event=on_event,
         )
+
+
+@contextmanager
+def _hint_if_gone(state: StateDir) -> Iterator[None]:
+    """Say what to do if the cluster that the state names does not exist any more."""
+    try:
+        yield
+    except (ClusterError, KubeconfigError) as error:
+        error.fix += f" If that cluster is gone for good, first: rm {state.api_labels_file}"
+        raise
 
 
 def run_on_fleet(

@@ -40,7 +40,9 @@ def remove(
         from fleetbuild.cli.show.status import now_serving
         from fleetbuild.cli.show.text import fold, state_option
 
-        if install_path is not None and not install_path.startswith("/"):
+        if install_path is not None and (
+            not install_path.startswith("/") or install_path.startswith("//")
+        ):
             raise UsageError(f"{install_path!r} is not an absolute path.", "Write it from / on.")
         fleet = steps.open_fleet(run, inventory, command="remove", nodes=nodes, cluster=cluster)
         if not yes:

@@ -67,7 +67,7 @@ def _on_node(client: Client, node: str, root: str) -> dict[str, str] | Problem:
     return {
         release: f"The pod {_name(pod)} mounts it."
         for pod in sorted(pods, key=_name, reverse=True)
-        for release in _mounted(pod, posixpath.normpath(root))
+        for release in _mounted(pod, _plain(root))
     }
 
 
@@ -87,12 +87,17 @@ def _mounted(pod: Mapping[str, Any], root: str) -> Iterator[str]:
         if (part := mount.get("subPath") or mount.get("subPathExpr"))
     ]
     folder = f"{root}/releases/"
-    for path in map(posixpath.normpath, (*paths.values(), *below)):
+    for path in map(_plain, filter(None, (*paths.values(), *below))):
         release = path.removeprefix(folder).partition("/")[0]
         if path.startswith(folder) and _RELEASE_ID.fullmatch(release):
             yield release
         elif f"{path}/".startswith((f"{root}/current/", f"{folder}$(")) or path == root:
             yield CURRENT
+
+
+def _plain(path: str) -> str:
+    """Return a path in its one form; POSIX keeps two slashes at its beginning."""
+    return posixpath.normpath(f"/{path.lstrip('/')}")
 
 
 def _name(pod: Mapping[str, Any]) -> str:

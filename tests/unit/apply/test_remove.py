@@ -9,6 +9,7 @@ import pytest
 
 from fleetbuild import Fleet
 from fleetbuild.apply.remove import remove_releases
+from fleetbuild.errors import KubeconfigError
 from fleetbuild.kubernetes.labels.labeller import ManualLabels
 from fleetbuild.models import (
     Config,
@@ -194,6 +195,22 @@ def test_a_former_path_asks_the_cluster_that_is_known(
             StateDir(tmp_path / "state").create().note_api_labels("default", "test")
         fleet.remove(install_path="/srv/old")
         assert not api.patches()
+
+
+def test_a_cluster_that_is_gone_can_be_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr("fleetbuild.apply.wiring.probe_nodes", lambda *_, **__: {"a": facts("avx")})
+    inventory = Inventory(source="i.yml", nodes=(Node(name="a", login=Login(host="a")),))
+    fleet = Fleet(inventory, config=Config(), state_dir=tmp_path / "state")
+    state = StateDir(tmp_path / "state").create()
+    state.note_api_labels("default", "gone")
+    with pytest.raises(KubeconfigError) as caught:
+        fleet.remove()
+    assert caught.value.fix.endswith(
+        f"If that cluster is gone for good, first: rm {state.api_labels_file}"
+    )
 
 
 def test_a_former_install_path_changes_neither_labels_nor_the_saved_state(tmp_path: Path) -> None:

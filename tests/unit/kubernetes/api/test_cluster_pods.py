@@ -34,7 +34,7 @@ def labels(client: Client, api: FakeApi) -> ApiLabeller:
 def test_a_release_is_kept_for_pods_that_mount_it(labels: ApiLabeller, api: FakeApi) -> None:
     api.pods = [
         pod("runs", "kube-a", f"{ROOT}/releases/r1"),
-        pod("waits", "kube-a", f"{ROOT}/releases/r2/lib/", "Pending"),
+        pod("waits", "kube-a", f"/{ROOT}/releases/./r2/lib/", "Pending"),
         pod("ended", "kube-a", f"{ROOT}/releases/r3", "Succeeded"),
         pod("elsewhere", "b", f"{ROOT}/staging/releases/r4"),
         pod("other", "b", "/var/log"),
