@@ -137,9 +137,9 @@ options:
       statement:
         description: 'The signed statement about the release: C(root), C(manifest) without
           the values of one node, C(wheels) (hashes by file name), C(plan), C(counter),
-          and if wanted C(machine), C(features) and C(sms) that it is for, C(replaces) (groups
-          whose releases it may replace), and C(valid_until), in seconds since 1970. Needed
-          by nodes with a file C(/etc/fleetbuild/allowed_signers).'
+          and if wanted C(machine), C(features), C(sms), C(replaces) (groups whose releases
+          it may replace) and C(valid_until), in seconds since 1970. Needed by nodes with
+          a file C(/etc/fleetbuild/allowed_signers).'
         type: dict
         default: {}
       signature:
@@ -183,9 +183,9 @@ options:
     description: 'The signed statement about the release: C(root),
       C(manifest) without the values of one node, C(wheels) (hashes
       by file name), C(plan), C(counter), and if wanted C(machine),
-      C(features) and C(sms) that it is for, C(replaces) (groups
-      whose releases it may replace), and C(valid_until), in seconds
-      since 1970. Needed by nodes with a file C(/etc/fleetbuild/allowed_signers).'
+      C(features), C(sms), C(replaces) (groups whose releases it
+      may replace) and C(valid_until), in seconds since 1970. Needed
+      by nodes with a file C(/etc/fleetbuild/allowed_signers).'
     type: dict
     default: {}
   signature:

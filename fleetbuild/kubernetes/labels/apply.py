@@ -4,7 +4,7 @@ In: Nodes and wanted labels. Out: an `Outcome` for each. Each release has its ow
 that an apply removes labels of that release only. Each request carries the uid of its Node: without
 it, an apply to a deleted Node would create a new one. It also carries the version that was read, so
 that labels which another run has removed since do not come back: a Node that changed meanwhile is
-read again, it alone, and decided anew.
+read again, it alone, and decided again.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _label(
 def _decided(
     client: Client, labelling: Labelling, node: ClusterNode, wanted: WantedLabels
 ) -> Outcome:
-    """Label a Node; one that has changed since it was read is read again and decided anew."""
+    """Label a Node; one that has changed since it was read is read again and decided again."""
     for last in (False,) * (_READINGS - 1) + (True,):
         if outcome := _by_nfd(node, labelling):
             return outcome

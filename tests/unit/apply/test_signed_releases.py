@@ -63,7 +63,7 @@ def test_each_node_of_a_group_gets_the_same_signed_statement(
 def test_a_statement_names_the_groups_that_its_nodes_were_of(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
-    """avx-1 serves a release of an older group; that of avx-2 is damaged and tells none."""
+    """avx-1 serves a release of an older group; the damaged one of avx-2 tells none."""
     old = Manifest(release="default", id="r0", group="cpu-old", python="/p", wheels=())
     fleet.facts["avx-1"] = facts("avx", release={"default": old})
     signed: list[Mapping[str, Any]] = []
