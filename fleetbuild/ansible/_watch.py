@@ -61,8 +61,10 @@ def processes_of(private: Path) -> Iterator[Process]:
     mark, socket = f"FLEETBUILD_RUN={private}\0".encode(), f"ssh: {private}/cp/".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
-            if folder.stat().st_uid != os.geteuid():
-                continue  # anybody can put that name into an environment
+            status = folder.joinpath("status").read_text().partition("\nUid:")[2]
+            # Anybody can put that name into an environment, also of su, which runs as root.
+            if int(status.split(None, 1)[0]) != os.geteuid():
+                continue
             shared = folder.joinpath("cmdline").read_bytes().startswith(socket)
             environ = folder.joinpath("environ").read_bytes()
             if shared or mark in environ:

@@ -10,8 +10,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -182,19 +182,28 @@ def test_another_user_keeps_few_releases_by_standing_in_them(releases: Any) -> N
 def test_another_user_keeps_few_releases_by_programs_that_run_as_root(
     releases: Any, open_folder: Path
 ) -> None:
-    setuid = open_folder / "su"
-    shutil.copy("/bin/sleep", setuid)  # of root, as su is that waits for a password
-    setuid.chmod(0o4755)
-    begins = "print('ready', flush=True); os.execv(*{!r})".format((str(setuid), ["su", "60"]))
-    ends = time.monotonic() + 10
     with ExitStack() as standing:
         for name in "abcdefg":
-            code = f"import os; os.chdir({releases[name]!r}); {begins}"
-            child = standing.enter_context(neighbour(code))
-            while Path("/proc", str(child.pid)).stat().st_uid != 0:
-                assert time.monotonic() < ends, "a setuid program does not run here"
-                time.sleep(0.01)
+            standing.enter_context(as_su(open_folder, cwd=releases[name]))
         assert_four_stay(releases)
+
+
+@contextmanager
+def as_su(
+    folder: Path, cwd: str = "/", env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A program of root that another user started, as su is that waits for a password."""
+    setuid = folder / "su"
+    if not setuid.exists():
+        shutil.copy("/bin/sleep", setuid)
+        setuid.chmod(0o4755)
+    begins = f"print('ready', flush=True); os.execv({str(setuid)!r}, ['su', '60'])"
+    with neighbour(f"import os; os.chdir({cwd!r}); {begins}", env) as child:
+        ends = time.monotonic() + 10
+        while Path("/proc", str(child.pid)).stat().st_uid != 0:
+            assert time.monotonic() < ends, "a setuid program does not run here"
+            time.sleep(0.01)
+        yield child
 
 
 def assert_four_stay(root: Any) -> None:
@@ -242,13 +251,27 @@ def test_many_mounts_and_paths_are_compared_in_linear_time() -> None:
 
 @as_root
 def test_the_environment_of_another_user_names_no_file_to_remove(tmp_path: Path) -> None:
+    assert_nothing_is_removed(tmp_path, lambda env: neighbour("", env))
+
+
+@as_root
+def test_the_environment_that_another_user_gives_to_su_names_none_either(
+    tmp_path: Path, open_folder: Path
+) -> None:
+    assert_nothing_is_removed(tmp_path, lambda env: as_su(open_folder, env=env))
+
+
+def assert_nothing_is_removed(
+    tmp_path: Path,
+    start: Callable[[Mapping[str, str]], AbstractContextManager[subprocess.Popen[str]]],
+) -> None:
     shared = _watch.MEMORY / f"database-{os.getpid()}"
     shared.touch()
     private = tmp_path / f"{_watch.PREFIX}x"
     private.mkdir()
     env = {"FLEETBUILD_RUN": str(private), "_ANSIBLE_SSH_ASKPASS_SHM": shared.name}
     try:
-        with neighbour("", env) as child:
+        with start(env) as child:
             assert list(_watch.processes_of(private)) == []
             _watch.end(private)
             assert child.poll() is None
