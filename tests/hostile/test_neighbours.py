@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +221,9 @@ def test_processes_of_another_user_that_take_long_to_read_hold_up_no_install(
     answered, read = threading.Event(), in_use._paths_in_use
 
     def reads(process: str) -> Any:
-        if Path(process).stat().st_uid == NOBODY:
-            answered.wait(30)
+        with suppress(FileNotFoundError):  # it ended
+            if Path(process).stat().st_uid == NOBODY:
+                answered.wait(30)
         return read(process)
 
     monkeypatch.setattr(in_use, "_paths_in_use", reads)
