@@ -10,7 +10,7 @@ import re
 from .release_lease import changing
 from .release_root import ASIDE, Problem, remove
 from .release_signature import SIGNERS, Signatures
-from .releases_in_use import find_uses, find_uses_in_time
+from .releases_in_use import find_foreign_uses, find_own_uses
 
 MOST_FOR_OTHERS = 4  # old releases that stay because processes of other users use them
 
@@ -57,8 +57,8 @@ def remove_unused(root, outdated, in_use):
     """Remove old releases, except those in use; return the removed and the kept ones."""
     uses = {root[name]: reason for name, reason in in_use.items()}
     rest = [root[name] for name in outdated if root[name] not in uses]
-    others = find_uses_in_time(rest)
-    uses.update(find_uses(list(others), users=(0, os.geteuid())))
+    uses.update(find_own_uses(rest))
+    others = find_foreign_uses(rest)
     # Any user can stand in any release, so that the disk would fill up: the latest ones stay.
     last = [path for path in rest if path in others and path not in uses][-MOST_FOR_OTHERS:]
     uses.update({path: others[path] for path in last})
@@ -114,10 +114,11 @@ def take_off(root, params, check):
         if serving and "current" in in_use:  # a pod mounts the link, or the folder around it
             in_use.setdefault(serving, in_use["current"])
         # A service that was started by the link shows the link alone in its command line.
-        by_link = find_uses_in_time([root.current])
-        if serving and by_link:
-            in_use.setdefault(serving, by_link[root.current])
-        if serving not in in_use and not (serving and find_uses_in_time([root[serving]])):
+        places = [root.current, root[serving]] if serving else []
+        uses = {**find_foreign_uses(places), **find_own_uses(places)}
+        if uses:
+            in_use.setdefault(serving, next(iter(uses.values())))
+        if serving not in in_use:
             for name in (root.current, os.path.join(root.path, "history")):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name)

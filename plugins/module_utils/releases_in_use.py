@@ -16,22 +16,29 @@ _UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-def find_uses_in_time(folders):
-    """Return find_uses(folders); if that takes too long, all folders count as used.
+def find_own_uses(folders):
+    """Return find_uses() of the processes that root or this user started."""
+    return find_uses(folders, users=(0, os.geteuid()))
 
-    Another user may have processes that take minutes to read, or that the kernel never lets read.
+
+def find_foreign_uses(folders):
+    """Return find_uses() of all other processes; if that takes too long, each folder is used.
+
+    Other users may have processes that take minutes to read, or that the kernel never lets read.
     """
     done = []
-    reading = threading.Thread(target=lambda: done.append(find_uses(folders)), daemon=True)
+    reading = threading.Thread(
+        target=lambda: done.append(find_uses(folders, but=(0, os.geteuid()))), daemon=True
+    )
     reading.start()
     reading.join(SECONDS)
     return done[0] if done else dict.fromkeys(folders, "Not all processes could be read in time.")
 
 
-def find_uses(folders, proc="/proc", users=None):
+def find_uses(folders, proc="/proc", users=None, but=()):
     """Return {folder: sentence} for the folders, or links, that are mounted or used by a process.
 
-    With `users`, only processes that these users started count.
+    With `users`, only processes that these users started count, and those of `but` do not.
     Without root, open files of other users' processes cannot be seen; their mounts can.
     """
     own = _read_mounts(os.path.join(proc, "self"))
@@ -41,7 +48,8 @@ def find_uses(folders, proc="/proc", users=None):
     tables = {}  # mount namespace -> its mounts: containers have thousands of processes in few
     for process in _processes(proc):
         path = os.path.join(proc, process)
-        if users is not None and _owner(path) not in users:
+        owner = _owner(path)
+        if owner in but or (users is not None and owner not in users):
             continue
         namespace = _link(os.path.join(path, "ns", "mnt")) or process
         if namespace not in tables:
