@@ -15,22 +15,28 @@ from fleetbuild.errors import UsageError
 
 
 def refuse_foreign_home(environ: Mapping[str, str] = os.environ) -> None:
-    """Raise UsageError if others can write in HOME, where uv, git and Ansible look for settings."""
-    home = Path(environ.get("HOME") or Path.home())
-    try:
-        status = home.stat()
-    except OSError:  # so it has no settings
-        return
-    if status.st_uid not in {os.geteuid(), 0}:
-        problem = f"belongs to {user_name(status.st_uid)}"
-    elif status.st_mode & stat.S_IWOTH:
-        problem = "any user can write to"
-    else:
-        return
-    raise UsageError(
-        f"HOME is {home}, which {problem}. uv, git and Ansible would take settings from there.",
-        "Run with a home of your own: sudo -H fleetbuild …, or HOME=FOLDER fleetbuild …",
-    )
+    """Raise UsageError if others can write in HOME, where uv, git and Ansible look for settings.
+
+    uv, pip and git look in XDG_CONFIG_HOME instead, if it is set.
+    """
+    places = {"HOME": environ.get("HOME") or str(Path.home())}
+    places["XDG_CONFIG_HOME"] = environ.get("XDG_CONFIG_HOME") or places["HOME"]
+    for name, place in places.items():
+        try:
+            status = Path(place).stat()
+        except OSError:  # so it has no settings
+            continue
+        if status.st_uid not in {os.geteuid(), 0}:
+            problem = f"belongs to {user_name(status.st_uid)}"
+        elif status.st_mode & stat.S_IWOTH:
+            problem = "any user can write to"
+        else:
+            continue
+        raise UsageError(
+            f"{name} is {place}, which {problem}. uv, git and Ansible would take settings from"
+            " there.",
+            f"Run with a folder of your own: sudo -H fleetbuild …, or {name}=FOLDER fleetbuild …",
+        )
 
 
 def refuse_common_folder(inventory: str, folder: Path) -> None:

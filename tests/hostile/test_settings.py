@@ -330,6 +330,20 @@ def test_a_home_of_another_user_is_refused(tmp_path, monkeypatch):
         assert "sudo -H" in refused.value.fix
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_settings_of_another_user_that_sudo_kept_are_refused(tmp_path, monkeypatch):
+    settings = tmp_path / "config"
+    settings.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(settings))
+    Fleet("node,", state_dir=tmp_path / "state")
+    os.chown(settings, 65534, 65534)
+    with pytest.raises(UsageError, match=f"XDG_CONFIG_HOME is {settings}, which belongs to"):
+        Fleet("node,", state_dir=tmp_path / "state")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    Fleet("node,", state_dir=tmp_path / "state")
+
+
 @pytest.mark.parametrize("inventory", ["hosts.yml", "node,"])
 def test_an_inventory_in_a_folder_where_others_write_is_refused(common, tmp_path, inventory):
     work = common / "work"
