@@ -252,7 +252,7 @@ def test_daemonset_pods_stay_while_the_next_release_is_installed():
     old = Manifest(release="default", id="old", group=group.name, python="/p", wheels=())
     serves = served_labels(old, plan.label_domain)
     names = LabelTargets(plan.label_domain)
-    changing = names.kept_while_changing(serves)
+    changing = {key: serves[key] for key in names.kept_while_changing}
     assert changing == {"fleetbuild.dev/group": group.name}
     for labels in (serves, changing, node_labels(plan, group)):
         assert [landing(pod, {"n": {**node, **labels}}) for pod in pods] == [{"n"}] * 3
