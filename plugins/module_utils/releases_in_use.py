@@ -38,7 +38,7 @@ def find_foreign_uses(folders):
 def find_uses(folders, proc="/proc", users=None, but=()):
     """Return {folder: sentence} for the folders, or links, that are mounted or used by a process.
 
-    With `users`, only processes that these users started count, and those of `but` do not.
+    With `users`, only processes that these users started count; with `but`, only others do.
     Without root, open files of other users' processes cannot be seen; their mounts can.
     """
     own = _read_mounts(os.path.join(proc, "self"))
