@@ -52,7 +52,6 @@ options:
   spec:
     description: The release.
     type: dict
-<<<<<<< HEAD
     suboptions:
       # generated: documentation, by make docs
       path:
@@ -168,49 +167,6 @@ options:
         type: bool
         default: false
       # end of documentation
-=======
-    default: {}
-  python:
-    description: The interpreter that the release is made with,
-      on the node.
-    type: path
-    default: /usr/bin/python3
-  manifest:
-    description: The content of manifest.json in the release.
-    type: dict
-    default: {}
-  statement:
-    description: 'The signed statement about the release: C(root),
-      C(manifest) without the values of one node, C(wheels) (hashes
-      by file name), C(plan), C(counter), and if wanted C(machine),
-      C(features), C(sms), C(replaces) (groups whose releases it
-      may replace) and C(valid_until), in seconds since 1970. Needed
-      by nodes with a file C(/etc/fleetbuild/allowed_signers).'
-    type: dict
-    default: {}
-  signature:
-    description: The signature by C(ssh-keygen -Y sign -n release@fleetbuild.dev)
-      of the statement, as JSON with sorted keys and without spaces.
-    type: str
-    default: ''
-  activate:
-    description: Switch to the release at the end.
-    type: bool
-    default: false
-  verify:
-    description: 'How to verify the release before the switch: C(imports),
-      C(checks), C(timeout) and C(features) as in the role verify_wheel.
-      Empty to leave it out.'
-    type: dict
-    default: {}
-  revoked:
-    description: 'For a rollback: revoked wheels, by sha256 or as
-      name==version. It passes over releases that hold one.'
-    type: list
-    elements: str
-    default: []
-  # end of documentation
->>>>>>> 599bab30 (A signed release is bound to the groups of its nodes)
 author: The fleetbuild authors (!UNKNOWN)
 """
 
