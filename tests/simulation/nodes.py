@@ -468,6 +468,6 @@ def replace_programs() -> None:
     _making.run = _run
     _verifying.try_release = _try_release
     _installer.runs = lambda _: True
-    _switching.find_uses = lambda *_, **__: {}
+    _switching.find_own_uses = _switching.find_foreign_uses = lambda _: {}
     _files.ThreadPoolExecutor = _Serial
     _files.persist = lambda _: None
