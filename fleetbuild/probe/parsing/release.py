@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from fleetbuild.models import Capture, Manifest, Validity
 from fleetbuild.probe.parsing.text import is_too_long, lines, short
+from fleetbuild.text import named_path
 
 MAX_RELEASES = 64
 MAX_MANIFEST = 256 * 1024  # characters; script.sh prints at most this much
@@ -150,7 +151,7 @@ def _other_files(said: Sequence[str], record: str | None) -> str:
 
 def _few(paths: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(paths))
-    named = ", ".join(short(path, 120) for path in distinct[:_NAMED])
+    named = ", ".join(named_path(short(path, 120)) for path in distinct[:_NAMED])
     return f"{named}{' and others' if len(distinct) > _NAMED else ''}"
 
 
