@@ -16,7 +16,7 @@ from fleetbuild.cli.show.board import Board, Row
 from fleetbuild.cli.show.log_lines import DOING, LogLines, stamped, still_running
 from fleetbuild.cli.show.output import Output
 from fleetbuild.cli.show.text import clean, count, duration, fold, shortened
-from fleetbuild.models import Event, OnEvent, ignore
+from fleetbuild.models import Event, OnEvent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,9 +67,20 @@ def listening(out: Output, groups: Mapping[str, Sequence[str]] | None = None) ->
 
 @contextmanager
 def waiting(out: Output, what: str, names: Sequence[str] = ()) -> Iterator[OnEvent]:
-    """Show a short wait: who is awaited at a terminal; in a log, only that it takes long."""
-    began = time.monotonic()
+    """Show a short wait: who is awaited at a terminal; in a log, only that it takes long.
+
+    Warnings are said once it is over, with `--json` too: on standard error.
+    """
     wait = _Wait(what, names)
+    with _shown(out, wait) as take:
+        yield take
+    if wait.warnings and (out.live or out.json or not out.verbose):  # a verbose log has said them
+        out.warn("\n".join(wait.warnings))
+
+
+@contextmanager
+def _shown(out: Output, wait: _Wait) -> Iterator[OnEvent]:
+    began = time.monotonic()
     if out.live:
         from rich.spinner import Spinner
 
@@ -82,7 +93,7 @@ def waiting(out: Output, what: str, names: Sequence[str] = ()) -> Iterator[OnEve
         with _redrawn(out, drawn):
             yield wait.take
     elif out.json:
-        yield ignore
+        yield wait.take
     else:
         log = _Log(out, lambda: [stamped(wait.words(time.monotonic() - began))])
         board = Board(now=began)
@@ -106,9 +117,13 @@ class _Wait:
         self._answered: set[str] = set()
         self._message = ""
         self._total = 0
+        self.warnings: list[str] = []
 
     def take(self, event: Event) -> None:
-        if event.node and event.state != "started":
+        if event.state == "warning":
+            self.warnings.append(f"warning: {clean(event.message)}")
+            self.warnings += [f"  fix: {clean(event.fix)}"] if event.fix else []
+        elif event.node and event.state != "started":
             self._answered.add(event.node)
             self._total = event.total or self._total
         elif event.message:

@@ -104,6 +104,28 @@ def test_waiting_prints_nothing_without_a_terminal(capsys: pytest.CaptureFixture
     assert "building hnswlib" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("options", [{}, {"json": True}, {"verbose": True}])
+def test_a_warning_during_a_wait_is_said_once(
+    capsys: pytest.CaptureFixture[str], options: dict[str, bool]
+) -> None:
+    warning = event(stage="check", state="warning", message="w07 has left.", fix="remove w07,")
+    with waiting(Output(**options), "Probing") as on_event:
+        on_event(warning)
+    out, err = capsys.readouterr()
+    assert (out + err).count("warning: w07 has left.") == 1
+    assert "remove w07," in out + err
+    assert not (options.get("json") and out)
+
+
+@pytest.mark.usefixtures("at_terminal")
+def test_a_warning_during_a_wait_at_a_terminal_is_said_below(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with waiting(Output(), "Probing") as on_event:
+        on_event(event(stage="check", state="warning", message="w07 has left.", fix="remove w07,"))
+    assert capsys.readouterr().err == "warning: w07 has left.\n  fix: remove w07,\n"
+
+
 @pytest.mark.usefixtures("at_terminal")
 def test_a_wait_names_the_awaited_nodes_and_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     with waiting(Output(), "Probing 3 nodes", ["n1", "n2", "n3"]) as on_event:
