@@ -39,8 +39,8 @@ def find_pure(
     """Return the packages of pure Python: published as a wheel for every platform, and no other.
 
     A package with machine code has a wheel for the newest x86-64 at least, which is preferred
-    there. A package with a recipe of its own is built. Where no index can be reached, the answer
-    that says so is returned too.
+    there. A package with a recipe of its own is built. The second part is the answer of an index
+    that cannot be reached.
     """
     asked = {
         package.name: [
