@@ -218,6 +218,19 @@ class PackageOptions(OptionGroup):
     group: Groups = None
     target: Targets = None
 
+    @property
+    def again(self) -> str:
+        """The options that name the same packages and kinds, for the next command."""
+        several = (
+            ("--package", self.package),
+            ("-r", self.requirement),
+            ("--constraint", self.constraint),
+            ("--group", self.group),
+            ("--target", self.target),
+        )
+        named = [(option, value) for option, values in several for value in values or ()]
+        return _named([*named, ("--lock", self.lock)])
+
     def listed(self) -> RequirementList:
         """Return the packages and bounds in the files that the options name."""
         from fleetbuild import read_requirement_files

@@ -64,7 +64,7 @@ def apply(
             made = fleetbuild.read_plan(file)
             made.require_ssh()
             run.out.say(*hook_lines(made))
-            nodes = replace(nodes, limit=made.limit)
+            nodes, asked = replace(nodes, limit=made.limit), None
             fleet = steps.open_fleet(
                 run, made.inventory, command="apply", nodes=nodes, cluster=cluster
             )
@@ -74,6 +74,7 @@ def apply(
             listed, package = packages.listed(), packages.package
             if not listed.requirements:
                 package = package or _packages_of_last_plan(run, fleet, yes=yes)
+            asked = f"{replace(packages, package=package).again}{nodes.again}"
             facts, seconds = steps.probe(run, fleet)
             made, resolving = steps.plan(
                 run, fleet, facts, packages=package, requirements=listed, targets=packages.target
@@ -90,7 +91,12 @@ def apply(
         run.out.say(
             *report.places(made, result, output.state_dir),
             report.next_command(
-                made, result, output.state_dir, again=nodes.again, logins=nodes.logins
+                made,
+                result,
+                output.state_dir,
+                again=nodes.again,
+                logins=nodes.logins,
+                options=asked,
             ),
         )
 

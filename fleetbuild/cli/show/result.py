@@ -82,11 +82,18 @@ def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
 
 
 def next_command(
-    plan: Plan, result: Result, state_dir: Path, *, again: str = "", logins: str = ""
+    plan: Plan,
+    result: Result,
+    state_dir: Path,
+    *,
+    again: str = "",
+    logins: str = "",
+    options: str | None = None,
 ) -> str:
     """Return the command to run now.
 
-    `again` are the options that name the same nodes, `logins` those about passwords.
+    `again` are the options that name the same nodes, `logins` those about passwords, `options` all
+    options of the plan, if this command made it.
     """
     state = state_option(state_dir)
     if result.exit_code == 0 and plan.targets:
@@ -99,9 +106,12 @@ def next_command(
     gone = gone or bool(plan.targets)  # a build failed, and only builds were planned
     undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     retry = gone or undone or any(node.hook_failed for node in result.nodes)
-    command = (
-        f"again: fleetbuild apply{logins}{state}" if retry else clean(plan.command(logins + state))
-    )
+    if retry:
+        command = f"again: fleetbuild apply{logins}{state}"
+    elif options is None:
+        command = clean(plan.command(logins + state))
+    else:
+        command = clean(f"fleetbuild plan {shlex.quote(plan.inventory)}{options}{state}")
     problems = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(problems) == 1 else "errors"
     return f"Next: fix the {word} above, then run {command}"

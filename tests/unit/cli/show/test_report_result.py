@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from fleetbuild.cli.options import NodeOptions
+from fleetbuild.cli.options import NodeOptions, PackageOptions
 from fleetbuild.cli.show.result import next_command, places, result_lines
 from fleetbuild.cli.show.text import troubles
 from fleetbuild.models import NodeResult, PlannedNode, Result, WheelResult
@@ -104,6 +104,12 @@ def test_the_end_names_places_and_the_next_command() -> None:
     limited = PLAN.model_copy(update={"limit": "n1,n2"})
     assert "plan inv.yml --limit n1,n2 --state-dir s, with" in next_command(
         limited, gone, Path("s")
+    )
+    asked = PackageOptions(requirement=[Path("my list.txt")], package=["a==1", "b"]).again
+    asked += NodeOptions(limit="n*", ask_pass=True).again
+    assert next_command(PLAN, gone, state, options=asked) == (
+        "Next: fix the error above, then run fleetbuild plan inv.yml --package a==1 --package b"
+        " -r 'my list.txt' --limit 'n*' -k"
     )
     again = "Next: fix the error above, then run again: fleetbuild apply"
     planned = PLAN.model_copy(update={"nodes": {"n1": PlannedNode(state="ok")}})
