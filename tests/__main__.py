@@ -18,6 +18,7 @@ _ALONE = "tests/fleet/test_apply.py"
 _FLEET = sorted(path for path in map(str, Path("tests/fleet").glob("test_*.py")) if path != _ALONE)
 PARTS = {
     "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov", "--cov-report="),
+    "simulation": ("tests/simulation",),
     "apply": (_ALONE,),
     "molecule": ("tests/molecule",),
     **{f"fleet-{number}": _FLEET[number::6] for number in range(6)},

@@ -32,6 +32,7 @@ def main() -> int:
             except BaseException:
                 print("\n".join(schedule.world.trace))
                 more = f" --nodes {options.nodes}" if options.nodes else ""
+                more += f" --broken {options.broken}" if options.broken else ""
                 print(f"Seed {seed} fails. Again: python -m tests.simulation {seed}{more}")
                 raise
             if options.story:
@@ -44,6 +45,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order in sets belongs to a seed, too
-        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
-                  {**os.environ, "PYTHONHASHSEED": "0"})  # fmt: skip
+        again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
     sys.exit(main())

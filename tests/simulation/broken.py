@@ -65,7 +65,7 @@ def a_damaged_release_is_removed_first() -> None:
 def all_old_releases_are_removed() -> None:
     """Not even the release that served before stays."""
     _Root.outdated = lambda self, *_: [
-        name for name in os.listdir(self.releases) if name != self.serving()  # noqa: PTH208
+        path.name for path in Path(self.releases).iterdir() if path.name != self.serving()
     ]
 
 

@@ -39,6 +39,10 @@ class Cluster:
     labels: dict[str, str] = field(default_factory=dict)
     refuses: bool = False
 
+    def turn(self) -> None:
+        """Refuse to change labels, or allow it again."""
+        self.refuses = not self.refuses
+
     def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002
         return ""
 
@@ -186,11 +190,11 @@ class Controller(Process):
 
     # How a run is disturbed
 
-    def change(self) -> None:
+    def change(self, paths: tuple[Any, ...]) -> None:
         """See Process."""
         if self.dead:
             raise Ended
-        if self.fuse and not self.fuse.tick():
+        if self.fuse and not self.fuse.tick(paths):
             self.fuse = None
             self.kill()
             raise Ended
@@ -355,12 +359,12 @@ class Controller(Process):
         self.rules.begins(name, jobs)
         try:
             self.world.sleep(0.5)
-            for _ in range(min(FORKS, len(waiting))):
+            for _ in limit[:FORKS]:
                 begin()
             while len(done) < len(limit) or inbox:
-                while inbox:
+                if inbox:
                     on_event(inbox.popleft())
-                if len(done) < len(limit):
+                else:
                     self.world.wait()
         finally:
             waiting.clear()

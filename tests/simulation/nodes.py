@@ -10,8 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import re
-import shutil
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,13 +50,13 @@ class Module(Process):
         self.node, self.run, self.dead = node, run, False
         self.task: Task | None = None
 
-    def change(self) -> None:
+    def change(self, paths: tuple[Any, ...]) -> None:
         """See Process."""
         if self.dead:
             raise Ended
         node = self.node
         node.changes += 1
-        if node.fuse and not node.fuse.tick():
+        if node.fuse and node.holder is self.run and not node.fuse.tick(paths):
             fuse, node.fuse = node.fuse, None
             if fuse.restarts:
                 node.restart(by=self)
@@ -76,14 +74,15 @@ class Module(Process):
 
 @dataclass
 class Fuse:
-    """Counts changes of files down."""
+    """Counts changes of files down; `of`: only of those with this in their names."""
 
     left: int
+    of: str = ""
     restarts: bool = True  # else the disk is full then
 
-    def tick(self) -> int:
+    def tick(self, paths: tuple[Any, ...]) -> int:
         """Count one; return how many are left."""
-        self.left -= 1
+        self.left -= self.of in str(paths)
         return self.left
 
 
@@ -103,6 +102,7 @@ class SimulatedNode:
     still_until: float = 0.0
     hold: float = 0.0  # for so long the next module takes longer
     full: bool = False
+    withdrawn: bool = False  # by a run, so that it serves nothing
     liar: str = ""
     fuse: Fuse | None = None
     modules: set[Module] = field(default_factory=set)
@@ -150,6 +150,10 @@ class SimulatedNode:
             for connection in tuple(self.connections):
                 connection.lose_later()
 
+    def arm(self, fuse: Fuse) -> None:
+        """Restart, or fill up, after some changes of files."""
+        self.fuse = fuse
+
     def fill_up(self) -> None:
         """Have a full disk for some time."""
         self.world.tell(f"the disk of {self.name} is full")
@@ -163,7 +167,8 @@ class SimulatedNode:
         def perform() -> None:
             outcome: Any
             try:
-                hold, self.hold = self.hold, 0.0
+                hold = self.hold if self.holder is by else 0.0  # once it is reserved
+                self.hold -= hold
                 self.pause(hold + 0.1, hold + 1.5)
                 outcome = work()
                 self.looked_at(module)  # before another module changes something here
@@ -301,6 +306,7 @@ class SimulatedNode:
         return ""
 
     def _unlink(self) -> Reply:
+        self.withdrawn = True
         (self.folder / "current").unlink(missing_ok=True)
         return {}
 
@@ -314,7 +320,7 @@ class SimulatedNode:
         return {}
 
     def _build(self, builds: list[dict[str, Any]]) -> Steps:
-        yield "Look for the toolchain", lambda: {}
+        yield "Look for the toolchain", dict
         for build in builds:
             said = yield "Start the build", lambda build=build: self._start_build(build)
             while said["left"] > 0:
@@ -455,12 +461,14 @@ def _uptime() -> float:
 
 
 def _chance() -> Any:
-    return SimpleNamespace(randrange=lambda most: _node().world.chance.randrange(most))
+    return _node().world.chance
 
 
 def replace_programs() -> None:
     """Let the modules of nodes start no program and read no clock of this machine."""
-    clock = SimpleNamespace(monotonic=_uptime, sleep=lambda seconds: _node().pause(seconds, seconds))
+    clock = SimpleNamespace(
+        monotonic=_uptime, sleep=lambda seconds: _node().pause(seconds, seconds)
+    )
     _lease.time = clock
     _lease.Lease.__init__.__defaults__ = (_uptime,)
     _lease.random = SimpleNamespace(SystemRandom=_chance)

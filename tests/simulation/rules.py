@@ -46,15 +46,14 @@ class NodeRules:
             whole = (name, now) in self._hurt or node.root.manifest(node.root.serving())
             assert whole, f"{name} serves {now}, which is not complete"
 
-    def _switched(
-        self, node: SimulatedNode, module: Module | None, before: str, now: str
-    ) -> None:
+    def _switched(self, node: SimulatedNode, module: Module | None, before: str, now: str) -> None:
         name = node.name
         node.world.tell(f"{name} serves {now or 'nothing'} in place of {before or 'nothing'}")
         assert module is not None, f"{name} switched by itself"
         self._serving[name] = now
         self.switches.append((module.run, name, now))
         assert node.holder is module.run, f"{name} was switched by a run without its lease"
+        assert now or node.withdrawn, f"{name} serves nothing, although nobody asked for that"
         if now:
             found = node.root.manifest(now)
             assert found is not None, f"{name} switched to {now}, which is not complete"

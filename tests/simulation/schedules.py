@@ -1,4 +1,4 @@
-"""Schedules: a seed decides the fleet, the runs of two controllers, and what goes wrong meanwhile."""
+"""Schedules: a seed decides the fleet, the runs of two controllers, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def prepare() -> Path:
     """Make what all schedules share, and put the doors into the engine: once for a process."""
     if _SHARED:
         return _SHARED[0]
-    folder = Path(tempfile.mkdtemp(prefix="fleetbuild-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
+    folder = Path(
+        tempfile.mkdtemp(prefix="fleetbuild-simulation-", dir=MEMORY if MEMORY.is_dir() else None)
+    )
     _SHARED.append(folder)
     for name, version in (("numpy", "2.0"), ("setuptools", "80")):
         controllers.FILES[name] = path = make_wheel(folder, name, version)
@@ -119,7 +121,9 @@ class Schedule:
         return Config.model_validate({"rollout": rollout, "build": build})
 
     def _how_bad(self, what: str) -> str:
-        return next((how for name, how in self.bad.items() if set(name.split()) <= set(what.split())), "")
+        return next(
+            (how for name, how in self.bad.items() if set(name.split()) <= set(what.split())), ""
+        )
 
     # The runs
 
@@ -147,8 +151,12 @@ class Schedule:
             return controller.apply(plan, rollback_on_failure=self.chance.random() < 0.2)
 
         def end(outcome: Any) -> None:
-            said = outcome if not isinstance(outcome, Result) else f"exit {outcome.exit_code} " + " ".join(
-                f"{each.node}={each.state}" for each in outcome.nodes)
+            said = (
+                outcome
+                if not isinstance(outcome, Result)
+                else f"exit {outcome.exit_code} "
+                + " ".join(f"{each.node}={each.state}" for each in outcome.nodes)
+            )
             self.world.tell(f"{controller.short} {action}: {said}")
             if isinstance(outcome, Result) and action != "rollback":
                 rules.result(outcome)
@@ -171,35 +179,42 @@ class Schedule:
         """Let something go wrong at some time."""
         chance, node = self.chance, self.chance.choice([*self.nodes.values()])
         controller = chance.choice(self.controllers)
-        version, rung = chance.choice(VERSIONS[:-1]), chance.choice(RUNGS)
-        faults: list[tuple[str, Callable[[], None]]] = [
-            ("restart", node.restart),
-            *[("restart within", lambda: setattr(node, "fuse", Fuse(chance.randint(1, 60))))] * 4,
-            ("fill up within", lambda: setattr(node, "fuse", Fuse(chance.randint(1, 60), restarts=False))),
-            *[("hold up", lambda: setattr(node, "hold", chance.choice((100, 2500))))] * 2,
-            ("stand still", lambda: node.stand_still(chance.choice((20, 100, 300, 4000)))),
-            ("fill up", node.fill_up),
-            ("damage", lambda: self._damage(node)),
-            ("lie", lambda: setattr(node, "liar", chance.choice(("has all", "verified", "garbage", "other wheel")))),
-            ("kill", controller.kill),
-            ("kill within", lambda: setattr(controller, "fuse", Fuse(chance.randint(1, 80)))),
-            ("interrupt", controller.interrupt),
-            ("fill controller", lambda: self._fill(controller)),
-            ("bad release", lambda: self.bad.update({f"{version}+cpu.{rung}": chance.choice(("fails", "hangs"))})),
-            ("bad on a node", lambda: self.bad.update({f"{version}+cpu.{rung} {node.name}": chance.choice(("fails", "hangs"))})),
-            ("bad build", lambda: self.bad.update({f"{version}+cpu.{rung} build": "fails"})),
-            ("lost file", lambda: controller.store.lost.add(chance.choice(("numpy", "setuptools")))),
-            ("bad hook", lambda: controller.bad_hooks.update({(chance.choice(("before", "after")), node.name): "it failed"})),
-            ("labels refused", lambda: setattr(self.cluster, "refuses", not self.cluster.refuses)),
-            ("second run", lambda: self._second_run(controller)),
-        ]  # fmt: skip
-        name, fault = chance.choice(faults)
+        wheel = f"{chance.choice(VERSIONS[:-1])}+cpu.{chance.choice(RUNGS)}"
+        how, hook = chance.choice(("fails", "hangs")), chance.choice(("before", "after"))
+        lie = chance.choice(("has all", "verified", "garbage", "other wheel"))
+        file, seconds = chance.choice(("numpy", "setuptools")), chance.choice((20, 100, 4000))
+        changes, steps = chance.randint(1, 60), chance.randint(1, 3)
+        held = chance.choice((100, 2500))  # the second: longer than a lease
+        faults: dict[str, tuple[int, Callable[[], Any]]] = {  # how often, and what
+            "restart": (1, node.restart),
+            "restart within": (2, lambda: node.arm(Fuse(changes))),
+            "restart within a switch": (2, lambda: node.arm(Fuse(steps, "current"))),
+            "fill up within": (1, lambda: node.arm(Fuse(changes, restarts=False))),
+            "fill up": (1, node.fill_up),
+            "stand still": (1, lambda: node.stand_still(seconds)),
+            "hold up": (2, lambda: setattr(node, "hold", held)),
+            "damage": (1, lambda: self._damage(node)),
+            "lie": (1, lambda: setattr(node, "liar", lie)),
+            "kill": (1, controller.kill),
+            "kill within": (1, lambda: setattr(controller, "fuse", Fuse(changes))),
+            "interrupt": (1, controller.interrupt),
+            "fill controller": (1, lambda: self._fill(controller)),
+            "bad release": (1, lambda: self.bad.update({wheel: how})),
+            "bad on a node": (1, lambda: self.bad.update({f"{wheel} {node.name}": how})),
+            "bad build": (1, lambda: self.bad.update({f"{wheel} build": "fails"})),
+            "lost file": (1, lambda: controller.store.lost.add(file)),
+            "bad hook": (1, lambda: controller.bad_hooks.update({(hook, node.name): "no"})),
+            "labels refused": (1, self.cluster.turn),
+            "second run": (1, lambda: self._second_run(controller)),
+        }
+        (name,) = chance.choices([*faults], [often for often, _ in faults.values()])
 
         def strike() -> None:
             self.world.tell(f"fault: {name} ({node.name} or {controller.short})")
-            fault()
+            faults[name][1]()
 
-        self.world.at(chance.uniform(0, 160), strike)
+        # What strikes after a number of changes waits for them from the beginning.
+        self.world.at(0 if "within" in name else chance.uniform(0, 160), strike)
 
     def _fill(self, full: Controller) -> None:
         full.full = True
@@ -250,7 +265,10 @@ class Schedule:
                 versions += [action] if action != "rollback" else []
                 self.start(controller, action, lambda _: None)
                 runs.append(controller.main)
-                world.sleep(chance.choice((0, chance.uniform(0, 200), 2000)))
+                gap = chance.choice((0, chance.uniform(0, 200), 2000))
+                if gap == 2000 and len(chosen) > 1 and chance.random() < 0.5:
+                    chance.choice([*self.nodes.values()]).hold = 2500  # longer than its lease
+                world.sleep(gap)
             world.join(runs)
             world.sleep(chance.choice((1, 60, 2000)))
         self._heal()

@@ -41,7 +41,7 @@ class Task:
 class Process:
     """What tasks belong to: a controller's run, or a module on a node."""
 
-    def change(self) -> None:
+    def change(self, paths: tuple[Any, ...]) -> None:
         """Called before a file is changed; raises where that cannot happen any more."""
 
     def check(self, task: Task) -> None:
@@ -224,7 +224,7 @@ def _before_change(event: str, arguments: tuple[Any, ...]) -> None:
     if event in CHANGES or (event == "open" and arguments[2] & _WRITING):
         task: Task | None = getattr(_here, "task", None)
         if task is not None:
-            task.process.change()
+            task.process.change(arguments)
 
 
 def watch_files() -> None:

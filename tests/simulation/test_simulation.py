@@ -1,0 +1,56 @@
+"""Seeds of the simulation, and what it finds in an engine that is broken on purpose."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.broken import BROKEN
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("there_are_no_canaries", "labels_stay_during_a_change", "all_old_releases_are_removed")
+
+
+def simulate(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Play seeds in a process of their own, because they replace parts of the engine."""
+    command = [sys.executable, "-m", "tests.simulation", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def passes(*arguments: object) -> str:
+    done = simulate(*arguments)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_schedules_keep_the_guarantees() -> None:
+    assert "80 schedules" in passes(0, 80)
+
+
+def test_a_seed_plays_the_same_each_time() -> None:
+    first, again = (passes(22, 2, "--story").splitlines()[:-1] for _ in range(2))
+    assert len(first) > 20
+    assert first == again
+
+
+@pytest.mark.long
+def test_thousands_of_schedules_keep_the_guarantees() -> None:
+    passes(80, 2000)
+
+
+@pytest.mark.long
+def test_a_fleet_of_2000_nodes_keeps_them() -> None:
+    passes(0, 1, "--nodes", 2000)
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in BROKEN]
+)
+def test_a_broken_engine_is_found(how: str) -> None:
+    done = simulate(0, 2000, "--broken", how)
+    assert done.returncode == 1, f"{BROKEN[how].__doc__} Nobody noticed."
+    assert "Again: python -m tests.simulation" in done.stdout
+    assert "AssertionError" in done.stderr
