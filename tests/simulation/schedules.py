@@ -7,6 +7,7 @@ import hashlib
 import random
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,16 @@ MEMORY = Path("/dev/shm")  # where a flush takes no time
 _SHARED: list[Path] = []
 
 
+def _without_times(path: Path) -> Path:
+    """Write a wheel again, so that it has the same hash each time it is made."""
+    with zipfile.ZipFile(path) as made:
+        members = {name: made.read(name) for name in made.namelist()}
+    with zipfile.ZipFile(path, "w") as again:
+        for name, content in members.items():
+            again.writestr(zipfile.ZipInfo(name), content)
+    return path
+
+
 def prepare() -> Path:
     """Make what all schedules share, and put the doors into the engine: once for a process."""
     if _SHARED:
@@ -39,7 +50,7 @@ def prepare() -> Path:
     )
     _SHARED.append(folder)
     for name, version in (("numpy", "2.0"), ("setuptools", "80")):
-        controllers.FILES[name] = path = make_wheel(folder, name, version)
+        controllers.FILES[name] = path = _without_times(make_wheel(folder, name, version))
         WHEELS[name, version] = path.read_bytes()
     controllers.FILES["hnswlib"] = folder / "hnswlib.tar.gz"
     controllers.FILES["hnswlib"].write_bytes(b"source")
@@ -48,7 +59,7 @@ def prepare() -> Path:
             full = f"{version}+cpu.{rung}"
             made = make_wheel(folder, "hnswlib", full, "cp311-cp311-linux_x86_64",
                               files={f"hnswlib/{rung}.py": b""})  # fmt: skip
-            WHEELS["hnswlib", full] = made.read_bytes()
+            WHEELS["hnswlib", full] = _without_times(made).read_bytes()
     (folder / "uv").write_bytes(b"uv")
     nodes.replace_programs()
     controllers.replace_threads(folder / "uv")
