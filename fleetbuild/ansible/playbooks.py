@@ -103,7 +103,8 @@ class Playbooks:
     """Playbooks on the hosts of one inventory; what they print is saved in state_dir/runs.
 
     `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
-    host that does not answer for `silence` seconds is unreachable. Ctrl-C stops Ansible and its
+    host that does not answer for `silence` seconds is unreachable. All hosts that get files at the
+    same time share `bandwidth`, in Mbit/s. Ctrl-C stops Ansible and its
     workers; `stopping` does the same for runs outside of the main thread.
     """
 
@@ -111,6 +112,7 @@ class Playbooks:
     state_dir: Path
     secrets: Secrets = field(default_factory=Secrets)
     forks: int = 25
+    bandwidth: float | None = None
     interpreters: Mapping[str, str] = field(default_factory=dict)
     silence: float = SILENCE
     stopping: Callable[[], bool] = lambda: False
@@ -128,11 +130,15 @@ class Playbooks:
         if self.stopping():  # stop was requested between two playbooks of another thread
             raise KeyboardInterrupt
         run, settings = _Run(on_event, self.silence), effective_settings()
+        forks = max(1, self.forks // at_once)
+        if self.bandwidth:
+            each = self.bandwidth * 1000 / (at_once * min(forks, len(limit)))
+            extravars = {**extravars, "fleetbuild_bandwidth": max(1, int(each))}  # kbit/s
         interpreters = {} if "INTERPRETER_PYTHON" in settings else dict(self.interpreters)
         with private_dir() as private:
             log = new_log(self.state_dir / "runs", Path(name).stem)
             arguments = [
-                *("-i", self.inventory, "--forks", str(max(1, self.forks // at_once))),
+                *("-i", self.inventory, "--forks", str(forks)),
                 *_own_inventory(interpreters, local_hosts(self.inventory), private),
                 *_limit_and_variables(limit, extravars, private),
                 *_prompt_options(self.secrets),

@@ -134,6 +134,7 @@ class _Builds:
         self._queue: list[BuildAssignment] = []
         self._builders: dict[str, _Batch] = {}  # the nodes that build now
         self._running = 0
+        self._nodes = len({build.node for build in progress.assignments})
         self._events: SimpleQueue[tuple[_Batch, _Report]] = SimpleQueue()
 
     def work(self) -> dict[str, WheelResult]:
@@ -187,6 +188,7 @@ class _Builds:
                 limit=nodes,
                 extravars={"fleetbuild_builds": build_extravars(self._run, progress)},
                 on_event=lambda event: self._events.put((batch, event)),
+                at_once=max(1, self._nodes // len(nodes)),
             )
             self._events.put((batch, hosts))
         except FleetbuildError as problem:  # this batch could not start: the others go on

@@ -75,6 +75,7 @@ class FleetAccess:
     timeout: float
     forks: int
     install_path: str
+    bandwidth: float | None = None
     # Set when one thread is interrupted: then the other threads start no more playbooks.
     stopping: threading.Event = field(default_factory=threading.Event)
     # Node -> the interpreter for Ansible's modules, as the last probe found it.
@@ -135,6 +136,7 @@ class FleetAccess:
             secrets=self.secrets,
             state_dir=self.state.root,
             forks=self.forks,
+            bandwidth=self.bandwidth,
             interpreters=self._interpreters,
             silence=_SILENCE_FACTOR * self.timeout,
             stopping=self.stopping.is_set,

@@ -292,6 +292,7 @@ class Plan(Frozen):
     release: str = "default"
     install_path: str = "/opt/fleetbuild"
     keep: int = 2
+    bandwidth: float | None = None  # Mbit/s for all files that go to nodes
     packages: tuple[str, ...]
     label_domain: str = "fleetbuild.dev"
     labels: LabelsBy = "files"

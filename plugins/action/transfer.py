@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import Any
@@ -25,6 +26,8 @@ class ActionModule(ActionBase):
         folder, files = self._task.args["folder"], self._task.args["files"]
         if not _PLAIN.fullmatch(folder):
             raise AnsibleActionFail("The node named a folder that is not a plain path.")
+        if kilobits := int(self._task.args.get("bandwidth") or 0):
+            self._limit(kilobits)
         for file in [] if self._task.check_mode else files:
             name = file.get("file") or os.path.basename(file["path"])
             target = f"{folder}/{file['sha256']}/{name}"
@@ -35,6 +38,13 @@ class ActionModule(ActionBase):
             else:
                 self._connection.put_file(file["path"], target)
         return {**result, "changed": bool(files)}
+
+    def _limit(self, kilobits: int) -> None:
+        """Limit what sftp and scp send, beside the options that the user gave them."""
+        for name in ("sftp_extra_args", "scp_extra_args"):
+            with contextlib.suppress(KeyError):  # a connection without ssh
+                given = self._connection.get_option(name) or ""
+                self._connection.set_option(name, f"{given} -l {kilobits}".strip())
 
     def _writes_as_another_user(self) -> bool:
         """Return whether the folder belongs to another user than the one who logs in."""

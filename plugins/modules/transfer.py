@@ -18,6 +18,10 @@ options:
     type: list
     elements: dict
     required: true
+  bandwidth:
+    description: Kbit/s at most, by the option C(-l) of C(sftp) and C(scp). Without a limit if it is 0.
+    type: int
+    default: 0
 author: The fleetbuild authors (!UNKNOWN)
 """
 

@@ -96,6 +96,7 @@ class SimulatedNode:
     about: Facts
     bad: Callable[[str], str]  # by a release's group and versions: "", "fails" or "hangs"
     changes: int = 0  # of files, by modules
+    readings: int = 0  # of its clock
     boot: int = 1
     booted: float = 0.0
     down_until: float = 0.0
@@ -457,7 +458,8 @@ class _Serial:
 
 def _uptime() -> float:
     node = _node()
-    return 100 + node.world.now - node.booted
+    node.readings += 1  # no clock shows the same twice
+    return 100 + node.world.now - node.booted + node.readings * 1e-6
 
 
 def _chance() -> Any:

@@ -153,6 +153,7 @@ def make_plan(
         release=config.release,
         install_path=config.install.path,
         keep=config.install.keep,
+        bandwidth=config.distribute.bandwidth,
         packages=tuple(package.text for package in packages),
         label_domain=config.kubernetes.label_domain,
         labels=config.kubernetes.labels,
