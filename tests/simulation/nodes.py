@@ -105,6 +105,7 @@ class SimulatedNode:
     full: bool = False
     withdrawn: bool = False  # by a run, so that it serves nothing
     liar: str = ""
+    lied: bool = False  # ever: what it said of its lease may stay
     fuse: Fuse | None = None
     modules: set[Module] = field(default_factory=set)
     connections: set[Any] = field(default_factory=set)
@@ -154,6 +155,10 @@ class SimulatedNode:
     def arm(self, fuse: Fuse) -> None:
         """Restart, or fill up, after some changes of files."""
         self.fuse = fuse
+
+    def lie(self, how: str) -> None:
+        """Answer what is not true from now on."""
+        self.liar, self.lied = how, True
 
     def fill_up(self) -> None:
         """Have a full disk for some time."""
