@@ -19,7 +19,7 @@ options:
     elements: dict
     required: true
   bandwidth:
-    description: Kbit/s at most, by the option C(-l) of C(sftp) and C(scp). Without a limit if it is 0.
+    description: Kbit/s at most, by the option C(-l) of C(sftp) and C(scp). 0 for no limit.
     type: int
     default: 0
 author: The fleetbuild authors (!UNKNOWN)
