@@ -197,8 +197,8 @@ read_previous() {
     [ -r "$root/history" ] || continue
     name=${root##*/} now=$(readlink "$root/current") last=
     [ "$root" = "$install_path" ] && name=default
-    while read -r id; do
-      [ "$id" != "${now##*/}" ] && [ -e "$root/releases/$id/bin/python" ] &&
+    while read -r id && [ "$id" != "${now##*/}" ]; do
+      [ -e "$root/releases/$id/bin/python" ] &&
         grep -q '"verified": true' "$root/releases/$id/manifest.json" && last=$id
     done <"$root/history"
     [ -n "$last" ] && echo "$name $last"

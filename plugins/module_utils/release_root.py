@@ -83,12 +83,21 @@ class Root:
             return ""
 
     def history(self):
-        """Return the existing releases that have served, the latest last."""
+        """Return the existing releases that have served, the latest last.
+
+        That is the current one: a full disk or a crash may have kept a switch out of the file.
+        """
         try:
             with open(os.path.join(self.path, "history"), encoding="utf-8") as file:
                 lines = file.read().split()
         except OSError:
             lines = []
+        now = self.serving()
+        now = now[len(ASIDE) :] if now.startswith(ASIDE) else now
+        if now in lines:
+            lines = lines[: lines.index(now) + 1]  # after it came what a rollback left
+        elif now:
+            lines.append(now)
         return [line for line in lines if os.path.isdir(self[line])]
 
     def switch(self, release_id, history):

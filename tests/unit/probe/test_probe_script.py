@@ -442,6 +442,10 @@ def test_the_release_that_a_rollback_would_switch_to_is_printed(shell: str, tmp_
         (root / "history").write_text("".join(f"{name}\n" for name in ids))
     (tmp_path / "side" / "history").write_text("r4\n")
     assert run(tmp_path, shell)["previous"] == "default r1\n"
+    # A rollback from r4 that a full disk kept out of the file.
+    (tmp_path / "current").unlink()
+    (tmp_path / "current").symlink_to("releases/r1")
+    assert run(tmp_path, shell)["previous"] == "default r0\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

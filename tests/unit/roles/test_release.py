@@ -52,6 +52,29 @@ def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) ->
     assert not os.path.lexists(root.current + ".new")
 
 
+@pytest.mark.parametrize("back", [True, False])
+def test_a_switch_that_a_full_disk_keeps_out_of_the_history_counts(
+    release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """The release that served before the next one stays, and a rollback returns to it."""
+    for age, name in enumerate("abcd"):
+        make(root, name, age)
+    activate(release, root, "a")
+    activate(release, root, "b")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(leases.release_files, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            root.switch("a" if back else "c", ["a"] if back else ["a", "b", "c"])
+    before = "a" if back else "c"
+    assert root.serving() == before
+    assert before not in activate(release, root, "d", keep=1)["pruned"]
+    assert switching.switch_back(root, False, [])["release_id"] == before
+
+
 def test_going_back_passes_over_releases_with_revoked_wheels(
     release: ModuleType, root: Any
 ) -> None:
