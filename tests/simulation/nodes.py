@@ -1,6 +1,6 @@
 """Nodes: the real module `release` on a folder for each, and the tasks of the playbooks.
 
-What is not real: programs that it starts (venv, uv, the release's checks), who uses a release, and
+Not real: the programs that it starts (venv, uv, the release's checks), who uses a release, and
 the node's clock. A node restarts, stands still or fills up before any change of a file.
 """
 
@@ -157,7 +157,7 @@ class SimulatedNode:
         self.fuse = fuse
 
     def lie(self, how: str) -> None:
-        """Answer what is not true from now on."""
+        """Answer with lies from now on."""
         self.liar, self.lied = how, True
 
     def fill_up(self) -> None:
@@ -196,7 +196,7 @@ class SimulatedNode:
         while self.world.now < self.still_until:
             self.world.sleep(self.still_until - self.world.now + 0.01)
 
-    # What is on the node
+    # Its content
 
     def facts(self) -> Facts:
         """Return what a probe reads."""
