@@ -86,8 +86,8 @@ def _gpus_of_others(groups: Sequence[PlannedGroup], facts: Mapping[str, Facts]) 
                     nodes.setdefault((kind, gpu.vendor == "amd"), []).append(name)
     for (kind, amd), names in nodes.items():
         hint = (
-            " With build: {policy: auto} and an index of ROCm wheels, a plan for nodes that all have "
-            "GPUs of AMD (--limit) takes a published one."
+            " With build: {policy: auto} and an index of ROCm wheels, a plan for nodes that all "
+            "have GPUs of AMD (--limit) takes a published one."
         )
         yield (
             f"The GPUs of {joined(sorted(names))} ({kind}) are not used: fleetbuild builds GPU "
