@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from fleetbuild.config import parse_config
+from fleetbuild.hardware.data import load
 from fleetbuild.recipes import (
     Recipe,
     RecipeInput,
@@ -40,8 +41,10 @@ def test_every_template_variable_is_documented() -> None:
 
 
 def test_the_documented_mirrors_are_valid_configuration() -> None:
-    (block,) = set(BLOCKS) - set(RECIPES)
-    assert list(parse_config(block).mirrors) == ["https://github.com/"]
+    blocks = [block for block in BLOCKS if block not in RECIPES]
+    prefixes = [list(parse_config(block).mirrors) for block in blocks]
+    archives = load("nvidia.yml")["archives"]["address"]
+    assert prefixes == [["https://github.com/"], [archives]]
 
 
 @pytest.mark.parametrize("text", RECIPES)
