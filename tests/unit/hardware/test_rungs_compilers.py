@@ -20,7 +20,9 @@ import yaml
 
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.wheel import audit_elf
+from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.flags import flags, unknown_features
+from fleetbuild.hardware.pytorch import SVE_GCC
 from fleetbuild.hardware.rungs import RUNGS, Rung
 
 TABLE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "macros.yml").read_text())
@@ -197,6 +199,24 @@ def test_code_for_a_rung_needs_no_more_than_the_rung(
     implied = {"aarch64": aarch64, "x86_64": x86}[rung.arch].implied
     assert needs <= implied(rung.features)  # whoever has SVE2 has SVE
     assert needs or rung.name in ("x86-64", "armv8")  # it does use its features
+
+
+SVE = """
+#include <arm_sve.h>
+#include <arm_neon.h>
+bfloat16x4_t low(float32x4_t a) { return vget_low_bf16(vreinterpretq_bf16_f32(a)); }
+"""
+ARM_GCCS = [each for each in COMPILERS if (each.kind, each.arch) == ("gcc", "aarch64")]
+
+
+@pytest.mark.parametrize("compiler", ARM_GCCS, ids=str)
+def test_only_some_gccs_compile_bf16_and_sve_in_one_file_as_torchs_kernels_need(
+    compiler: Compiler,
+) -> None:
+    options = ["-march=armv8-a+sve+bf16", "-msve-vector-bits=256", "-S", "-o", "/dev/null"]
+    command = [*compiler.command, *options, "-x", "c", "-"]
+    done = subprocess.run(command, input=SVE, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == Gcc(SVE_GCC).fits(compiler.version), done.stderr[-2000:]
 
 
 def test_a_compiler_is_installed() -> None:
