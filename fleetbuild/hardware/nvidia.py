@@ -85,6 +85,7 @@ def toolkit_archives(
             **rows[name][arch],
         )
         for name in names
+        if rows[name]
     )
 
 

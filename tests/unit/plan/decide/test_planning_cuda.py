@@ -459,6 +459,11 @@ def test_arm_gets_the_archives_for_servers():
     assert toolkit_archives("12.5", "x86_64", ("6.1",), ()) == ()
 
 
+def test_cuda_11_8_for_kepler_has_no_nvjitlink():
+    names = {file.name for file in toolkit_archives("11.8", "x86_64", ("3.7",), ("nvjitlink",))}
+    assert names == {"nvcc", "cudart", "cccl"}
+
+
 @pytest.mark.parametrize(
     ("cudnn", "version", "used"),
     [
