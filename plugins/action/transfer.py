@@ -26,7 +26,8 @@ class ActionModule(ActionBase):
         folder, files = self._task.args["folder"], self._task.args["files"]
         if not _PLAIN.fullmatch(folder):
             raise AnsibleActionFail("The node named a folder that is not a plain path.")
-        if kilobits := int(self._task.args.get("bandwidth") or 0):
+        kilobits = int(self._task.args.get("bandwidth") or 0)
+        if kilobits:
             self._limit(kilobits)
         for file in [] if self._task.check_mode else files:
             name = file.get("file") or os.path.basename(file["path"])
