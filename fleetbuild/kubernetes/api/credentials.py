@@ -114,11 +114,17 @@ class _Printed(BaseModel):
 
 def _run(access: Access, command: Exec) -> bytes:
     interactive = sys.stdin.isatty() and command.interactive != "Never"
+    if command.interactive == "Always" and not interactive:
+        raise KubeconfigError(
+            f"{access.user.name} logs in with {command.command}, which needs a terminal"
+            " (interactiveMode: Always).",
+            "Run the same command in a terminal, or log in another way.",
+        )
     env = {variable.name: variable.value for variable in command.env}
     try:
         done = subprocess.run(
             [_program(access.user, command.command), *command.args],
-            env={**os.environ, **env, "KUBERNETES_EXEC_INFO": _info(access, command)},
+            env={**os.environ, **env, "KUBERNETES_EXEC_INFO": _info(access, command, interactive)},
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,  # prompts on stderr go to the user
             timeout=COMMAND_TIMEOUT,
@@ -145,8 +151,8 @@ def _program(user: User, name: str) -> str:
     return str(user.folder / name) if "/" in name and not Path(name).is_absolute() else name
 
 
-def _info(access: Access, command: Exec) -> str:
-    spec: dict[str, Any] = {"interactive": sys.stdin.isatty()}
+def _info(access: Access, command: Exec, interactive: bool) -> str:
+    spec: dict[str, Any] = {"interactive": interactive}
     if command.cluster_info:
         authority = b64encode(access.authority).decode() if access.authority else None
         spec["cluster"] = {
@@ -155,6 +161,7 @@ def _info(access: Access, command: Exec) -> str:
             **({"certificate-authority-data": authority} if authority else {}),
             **({"tls-server-name": access.server_name} if access.server_name else {}),
             **({"proxy-url": access.proxy} if access.proxy else {}),
+            **({"config": access.exec_config} if access.exec_config is not None else {}),
         }
     about = {"apiVersion": command.api_version, "kind": "ExecCredential", "spec": spec}
     return json.dumps(about)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
 from fleetbuild.errors import KubeconfigError
@@ -68,6 +69,7 @@ class Access:
     verify: bool = True
     server_name: str | None = None  # the name in the certificate, if it is not the host
     proxy: str | None = None
+    exec_config: Any = None  # what the cluster's entry says to exec commands
 
     @property
     def where(self) -> str:
@@ -158,6 +160,7 @@ def _access(merged: _Known, context: str | None, files: str) -> Access:
         verify=not cluster.insecure_skip_tls_verify,
         server_name=_server_name(cluster.tls_server_name, files),
         proxy=cluster.proxy_url or None,
+        exec_config=cluster.exec_config(),
     )
 
 

@@ -73,6 +73,11 @@ class UserEntry(_Written):
     as_user_extra: dict[str, tuple[str, ...]] = {}
 
 
+class _Extension(_Written):
+    name: str = ""
+    extension: Any = None
+
+
 class Server(_Written):
     """The address of an API server, and how its certificate is checked."""
 
@@ -82,6 +87,12 @@ class Server(_Written):
     insecure_skip_tls_verify: StrictBool = False
     tls_server_name: str = ""
     proxy_url: str = ""
+    extensions: tuple[_Extension, ...] = ()
+
+    def exec_config(self) -> Any:
+        """Return what this cluster says to exec commands, or None."""
+        named = {extension.name: extension.extension for extension in self.extensions}
+        return named.get("client.authentication.k8s.io/exec")
 
 
 class Context(_Written):

@@ -260,8 +260,13 @@ def test_an_exec_command_gets_its_environment(tmp_path: Path) -> None:
         )
     }
     data = base64.b64encode(b"ca").decode()
+    extensions = [
+        {"name": "minikube", "extension": 3},
+        {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}},
+    ]
     cluster = {
         "certificate-authority-data": data, "tls-server-name": "name", "proxy-url": "http://p",
+        "extensions": extensions,
     }  # fmt: skip
     log_in(find_access(write(tmp_path / "config", config(user=user, **cluster))))
     assert (tmp_path / "args").read_text() == "get north\n"
@@ -273,7 +278,26 @@ def test_an_exec_command_gets_its_environment(tmp_path: Path) -> None:
         "certificate-authority-data": data,
         "tls-server-name": "name",
         "proxy-url": "http://p",
+        "config": {"audience": "a"},
     }
+
+
+def test_an_exec_command_hears_whether_it_may_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info; {credential(token="t")}'
+    for terminal, mode, asks in ((True, "Never", False), (True, "IfAvailable", True)):
+        monkeypatch.setattr("sys.stdin", Terminal(terminal))
+        log_in(exec_access(tmp_path, script, interactiveMode=mode))
+        assert json.loads((tmp_path / "info").read_text())["spec"]["interactive"] is asks
+    monkeypatch.setattr("sys.stdin", Terminal(False))
+    with pytest.raises(KubeconfigError, match="needs a terminal"):
+        log_in(exec_access(tmp_path, script, interactiveMode="Always"))
+
+
+class Terminal:
+    def __init__(self, is_terminal: bool) -> None:
+        self.isatty = lambda: is_terminal
 
 
 @pytest.mark.parametrize(
