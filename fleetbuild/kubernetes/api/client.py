@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -29,6 +30,7 @@ from fleetbuild.kubernetes.api.credentials import Credentials, basic, log_in, re
 from fleetbuild.kubernetes.api.errors import (
     NoResponse,
     Refusal,
+    endless_answer,
     endless_list,
     no_api,
     no_list,
@@ -43,7 +45,7 @@ class _Https(http.client.HTTPConnection):
     default_port = 443
 
     def __init__(
-        self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext, name: str
+        self, host: str, port: int, *, timeout: float, context: ssl.SSLContext, name: str
     ) -> None:
         super().__init__(host, port, timeout=timeout)
         self._context, self._name = context, name
@@ -58,11 +60,17 @@ def connect(access: Access, credentials: Credentials, timeout: float) -> http.cl
     parts = urlsplit(access.server)
     host = parts.hostname or ""
     if parts.scheme == "http":
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout)
+        if access.proxy:
+            raise KubeconfigError(
+                f"The proxy-url of {access.where} is not supported for an http:// server.",
+                "Name the server's https:// address in the kubeconfig, or remove proxy-url.",
+            )
+        return http.client.HTTPConnection(host, parts.port or 80, timeout=timeout)
     context, name = _tls(access, credentials), access.server_name or host
-    proxy = access.proxy or (None if proxy_bypass(host) else getproxies().get("https"))
+    port = parts.port or 443  # without it, http.client takes the end of an IPv6 address for one
+    proxy = access.proxy or _environment_proxy(host)
     if proxy is None:
-        return _Https(host, parts.port, timeout=timeout, context=context, name=name)
+        return _Https(host, port, timeout=timeout, context=context, name=name)
     way = address(proxy)
     if way is None or way.scheme != "http" or not way.hostname:
         shown = f"{way.scheme}://{way.hostname}" if way else "of this cluster"
@@ -71,8 +79,25 @@ def connect(access: Access, credentials: Credentials, timeout: float) -> http.cl
             "Set proxy-url of the cluster in the kubeconfig to an http:// proxy.",
         )
     connection = _Https(way.hostname, way.port or 80, timeout=timeout, context=context, name=name)
-    connection.set_tunnel(host, parts.port or 443, headers=_proxy_login(way.username, way.password))
+    connection.set_tunnel(host, port, headers=_proxy_login(way.username, way.password))
     return connection
+
+
+def _environment_proxy(host: str) -> str | None:
+    """Return the proxy that the environment names, if any.
+
+    As in kubectl and unlike Python: none for this machine, and NO_PROXY may name networks.
+    """
+    variables = getproxies()
+    with contextlib.suppress(ValueError):  # a name, not an address
+        address_of_host = ip_address(host)
+        if address_of_host.is_loopback:
+            return None
+        for word in variables.get("no", "").split(","):
+            with contextlib.suppress(ValueError):
+                if address_of_host in ip_network(word.strip(), strict=False):
+                    return None
+    return None if host == "localhost" or proxy_bypass(host) else variables.get("https")
 
 
 def _proxy_login(user: str | None, password: str | None) -> dict[str, str]:
@@ -117,6 +142,8 @@ AWAY = 180.0  # seconds that one request waits for a server that has answered be
 SETTLING = 30.0  # seconds after which a server that came back knows its rules
 PAGE = 500
 MAX_ANSWER = 512 * 1024**2
+LONGEST_ANSWER = 300.0  # seconds from an answer's first byte to its last
+_BLOCK = 1024**2
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MERGE = "application/merge-patch+json"
 MAX_PAGES = 400  # 200,000 Nodes or pods
@@ -137,7 +164,7 @@ class _Expired(Refusal):
 class _Answer:
     code: int
     wait: str | None
-    body: bytes
+    body: bytearray
 
 
 class Client:
@@ -256,7 +283,7 @@ class Client:
                 wait = _retry_after(answer.wait, wait)
             if not may_wait:
                 raise NoResponse(reason, number)
-            if number > len(WAITS):
+            if number == len(WAITS) + 1:  # not later: another request may have been answered since
                 self._say_once(reason)
             self._sleep(wait)
             spent += wait
@@ -293,7 +320,8 @@ class Client:
             connection.putheader("Content-Length", str(len(body)))
         connection.endheaders(body)
         response = connection.getresponse()
-        return _Answer(response.status, response.getheader("Retry-After"), _read_body(response))
+        received = _read_body(response, self.access)
+        return _Answer(response.status, response.getheader("Retry-After"), received)
 
     def _log_in(self) -> Credentials:
         with self._lock:  # one login prompt, not one per thread
@@ -330,10 +358,16 @@ def _headers(credentials: Credentials, access: Access) -> Iterator[tuple[str, st
     yield from access.user.impersonation()
 
 
-def _read_body(response: http.client.HTTPResponse) -> bytes:
-    body = response.read(MAX_ANSWER + 1)
-    if len(body) > MAX_ANSWER:
-        raise http.client.HTTPException("its answer is too long")
+def _read_body(response: http.client.HTTPResponse, access: Access) -> bytearray:
+    """Read an answer; one that never ends is given up, one that was cut off is asked for again."""
+    body, start = bytearray(), time.monotonic()
+    while block := response.read1(_BLOCK):  # read() waits for whole blocks, so it has no deadline
+        body += block
+        if len(body) > MAX_ANSWER or time.monotonic() - start > LONGEST_ANSWER:
+            raise endless_answer(access, len(body), time.monotonic() - start)
+    if response.length:  # what the server announced and did not send
+        raise http.client.IncompleteRead(b"")
+    response.close()  # the connection stays open
     return body
 
 
@@ -346,7 +380,7 @@ def _items(page: Json, access: Access) -> list[Json]:
     return items
 
 
-def _document(body: bytes) -> Json | None:
+def _document(body: bytearray) -> Json | None:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -354,7 +388,7 @@ def _document(body: bytes) -> Json | None:
     return document if isinstance(document, dict) else None
 
 
-def _error_body(body: bytes) -> Json:
+def _error_body(body: bytearray) -> Json:
     return {"message": body[:300].decode(errors="replace").strip()}
 
 
@@ -369,6 +403,8 @@ def _reason(problem: Exception, timeout: float) -> str:
         return "its name cannot be resolved"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror.lower()
+    if isinstance(problem, http.client.IncompleteRead):
+        return "the connection was lost within its answer"
     return str(problem) or "the connection was lost"
 
 

@@ -79,6 +79,14 @@ def endless_list(access: Access, path: str, items: int) -> ClusterError:
     )
 
 
+def endless_answer(access: Access, size: int, seconds: float) -> ClusterError:
+    """Return the error for one answer that is too long or takes too long."""
+    return ClusterError(
+        f"{access.where} sends one answer without an end: {size / 1e6:.0f} MB in {seconds:.0f} s.",
+        "Find out what answers there: kubectl get --raw '/api/v1/nodes?limit=500'",
+    )
+
+
 def expired(access: Access) -> Problem:
     """Return the problem of a 401 answer."""
     return Problem(

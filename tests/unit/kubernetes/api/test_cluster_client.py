@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -106,6 +108,70 @@ def test_an_answer_that_is_not_json_is_an_error() -> None:
         list_nodes(client)
 
 
+NODES = b'{"items": [{"metadata": {"name": "a"}}]}'
+
+
+def test_answers_in_chunks_come_through_one_connection() -> None:
+    def chunked(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            for _ in range(2):
+                connection.recv(65536)
+                parts = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in (NODES[:9], NODES[9:], b""))
+                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts)
+
+    with (
+        served(chunked) as port,
+        Client(Access(f"http://127.0.0.1:{port}", "c"), sleep=lambda _: None) as client,
+    ):
+        assert list(list_nodes(client)) == list(list_nodes(client)) == ["a"]
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
+    def restarting(server: socket.socket) -> None:
+        for text in (NODES[:9], NODES):
+            connection, _ = server.accept()
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(NODES) + text)
+            connection.close()
+
+    with (
+        served(restarting) as port,
+        Client(Access(f"http://127.0.0.1:{port}", "c"), sleep=lambda _: None) as client,
+    ):
+        assert list(list_nodes(client)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "head"),
+    [
+        ("MAX_ANSWER", 3000, b"Content-Length: 1000000000\r\n\r\n"),
+        ("MAX_ANSWER", 3000, b"Connection: close\r\n\r\n"),
+        ("LONGEST_ANSWER", 0.2, b"Content-Length: 1000000000\r\n\r\n"),
+    ],
+)
+def test_one_answer_without_an_end_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: float, head: bytes
+) -> None:
+    monkeypatch.setattr(f"fleetbuild.kubernetes.api.client.{limit}", value)
+
+    def dripping(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + head)
+        with connection, contextlib.suppress(OSError):
+            while True:
+                connection.sendall(b" " * 100)
+                time.sleep(0.01)
+
+    with (
+        served(dripping) as port,
+        Client(Access(f"http://127.0.0.1:{port}", "c")) as client,
+        pytest.raises(ClusterError, match="one answer without an end"),
+    ):
+        list_nodes(client)
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -177,6 +243,22 @@ def test_requests_go_through_the_proxy_of_the_environment(monkeypatch: pytest.Mo
     assert connect(Access("https://near", "c"), Credentials(), 5).host == "near"
     with pytest.raises(KubeconfigError, match="socks5://proxy"):
         connect(Access("https://far", "c", proxy="socks5://proxy:1"), Credentials(), 5)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "10.96.0.1"])
+def test_no_proxy_for_this_machine_and_for_networks_in_no_proxy(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "near, 10.96.0.0/12")
+    assert connect(Access(f"https://{host}", "c"), Credentials(), 5).host == host.strip("[]")
+    assert connect(Access("https://10.0.0.1", "c"), Credentials(), 5).host == "proxy"
+
+
+def test_a_proxy_url_for_an_http_server_is_an_error() -> None:
+    access = Access("http://far", "c", proxy="http://proxy:3128")
+    with pytest.raises(KubeconfigError, match="proxy-url of http://far"):
+        connect(access, Credentials(), 5)
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,21 @@ def test_a_server_that_was_there_is_awaited_through_an_upgrade(
                          " up to 180 s.")  # fmt: skip
 
 
+def test_a_wait_is_reported_once_even_if_other_requests_are_answered(
+    api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.add("a")
+    api.before = on_patch(failing(20, 503))
+
+    def ask_in_between(_: float) -> None:
+        client.get("/api/v1/nodes")
+
+    access = find_access(api.kubeconfig(tmp_path))
+    with Client(access, away=180, sleep=ask_in_between) as client:
+        assert states(label(client, a=ALL)) == {"a": "labelled"}
+    assert len(caplog.messages) == 1
+
+
 def test_the_wait_for_a_server_has_an_end(
     patient: Client, api: FakeApi, waits: list[float]
 ) -> None:
