@@ -37,6 +37,14 @@ class RealApi:
 
     folder: Path
     url: str
+    server: list[subprocess.Popen[bytes]]  # the API server that runs, and those that did
+
+    def restart(self, after: float) -> None:
+        """End the API server, and start it again after so many seconds."""
+        self.server[-1].kill()
+        self.server[-1].wait()
+        time.sleep(after)
+        self.server.append(_started(self.server[-1].args, self.folder))  # type: ignore[arg-type]
 
     def add(self, *names: str, labels: dict[str, str] | None = None) -> None:
         for name in names:
@@ -147,23 +155,24 @@ def serving(folder: Path) -> Iterator[RealApi]:
         encoding="utf-8",
     )
     _openssl(folder, "genrsa", "-out", "sa.key", "2048")
-    programs = [
-        subprocess.Popen(
-            [str(Path(ASSETS, command[0])), *command[1:]],
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+    storage, server = (
+        _started([str(Path(ASSETS, command[0])), *command[1:]], folder)
         for command in (_etcd(etcd, peer), _apiserver(etcd, port))
-    ]
-    api = RealApi(folder, f"https://127.0.0.1:{port}")
+    )
+    api = RealApi(folder, f"https://127.0.0.1:{port}", [server])
     try:
         _wait_for(api)
         yield api
     finally:
-        for program in reversed(programs):
+        for program in (*api.server, storage):
             program.kill()
             program.wait()
+
+
+def _started(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 @contextmanager

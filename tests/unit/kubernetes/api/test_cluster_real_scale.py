@@ -6,6 +6,7 @@ The times are printed (pytest -s); docs/verified.md has them.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,9 @@ from fleetbuild.cli.show.result import labelled_lines
 from fleetbuild.kubernetes import as_planned
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.api.client import PAGE, Client
+from fleetbuild.kubernetes.api.kubeconfig import find_access
+from fleetbuild.kubernetes.api.nodes import list_nodes
+from fleetbuild.kubernetes.labels.apply import Labelling, WantedLabels, label_nodes
 from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import Config, Inventory, Login, Node
 from fleetbuild.state import StateDir
@@ -87,3 +91,23 @@ def test_two_thousand_nodes(api: RealApi, tmp_path: Path, asked: Counter[str]) -
     done, requests = measured("status", lambda: fleet.status(offline=True))
     assert not [name for name, node in done.items() if node.labels != "right"]
     assert requests == {"GET": PAGES}
+
+
+def test_an_api_server_that_restarts_leaves_no_node_unlabelled(
+    api: RealApi, tmp_path: Path
+) -> None:
+    """Away for 4 s in the middle, as in an upgrade of a control plane."""
+    names = NAMES[:600]
+    wanted = WantedLabels({}, {"restart.example.org/class": "cpu-avx2"})
+    with Client(find_access(api.kubeconfig(tmp_path))) as client:
+        nodes = list_nodes(client)
+        restarting = threading.Timer(0.5, api.restart, [4])
+        restarting.start()
+        outcomes = label_nodes(
+            client, nodes, dict.fromkeys(names, wanted), Labelling("restart.example.org")
+        )
+        restarting.join()
+        after = list_nodes(client)
+    assert len(api.server) == 2  # it was away
+    assert Counter(outcome.state for outcome in outcomes.values()) == {"labelled": 600}
+    assert all("restart.example.org/class" in after[name].labels for name in names)
