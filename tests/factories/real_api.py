@@ -37,7 +37,7 @@ class RealApi:
 
     folder: Path
     url: str
-    server: list[subprocess.Popen[bytes]]  # the API server that runs, and those that did
+    server: list[subprocess.Popen[bytes]]  # the API server, now and before each restart
 
     def restart(self, after: float) -> None:
         """End the API server, and start it again after so many seconds."""
