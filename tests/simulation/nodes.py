@@ -242,19 +242,24 @@ class SimulatedNode:
         params |= {"state": state, "base": None, **more}
 
         def work() -> Reply:
+            process = running().process
+            assert isinstance(process, Module)
+            other = held_by(self) not in ("", params["controller"])
+            counter, holder = lease_of(self).get("counter"), self.holder
+            if state == "previous" and not other:  # it takes the lease by itself
+                self.holder = process.run
             try:
-                process = running().process
-                assert isinstance(process, Module)
-                other = held_by(self) not in ("", params["controller"])
-                if state == "previous" and not other:  # it takes the lease by itself
-                    self.holder = process.run
                 reply = release.step(self.root, params, False)
-                if reply.get("counter"):
-                    assert not other, f"{self.name} was reserved twice at once"
-                    self.holder = process.run
-                return self._tell_lies(state, reply)
-            except OSError as error:
-                raise TaskFailed(release.failure(self.root, error)) from None
+            except (OSError, release.Problem) as problem:
+                if lease_of(self).get("counter") == counter:
+                    self.holder = holder
+                if isinstance(problem, OSError):
+                    raise TaskFailed(release.failure(self.root, problem)) from None
+                raise
+            if reply.get("counter"):
+                assert not other, f"{self.name} was reserved twice at once"
+                self.holder = process.run
+            return self._tell_lies(state, reply)
 
         return work
 
