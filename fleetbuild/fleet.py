@@ -155,13 +155,14 @@ class Fleet:
 
     @cached_property
     def config(self) -> Config:
-        """The configuration: the argument, else fleetbuild.yml beside the inventory, else the
-        defaults.
+        """The configuration: the argument, else the one of the last plan, which names the inventory
+        too, else fleetbuild.yml beside the inventory, else the defaults.
 
         On this machine alone, releases go to the user's data folder if /opt/fleetbuild cannot be
         written.
         """
-        config = _configuration(self._config, self._source)
+        planned = self._plan().config if self._nodes is None else None
+        config = _configuration(self._config or planned, self._source)
         if not is_this_machine(self._source):
             return config
         may_become = self._secrets.become_pass is not None
@@ -177,6 +178,11 @@ class Fleet:
     def labelled_by(self) -> LabelsBy:
         """How nodes are labelled: kubernetes.labels of the installed configuration."""
         return self._installed(self._readable_plan()).kubernetes.labels
+
+    @property
+    def _config_file(self) -> str | None:
+        named = self._config
+        return None if named is None or isinstance(named, Config) else str(named)
 
     @property
     def store(self) -> FleetStore:
@@ -235,6 +241,7 @@ class Fleet:
             facts_source=source,
             requirements=requirements,
             timeout=self._timeout,
+            config_file=self._config_file,
             on_event=self.on_event,
         )
 
@@ -418,7 +425,7 @@ class Fleet:
         plan = plan or self._plan()
         store = Store(self._state.store)
         copies = emit_kind(kind).has_wheels
-        config = _configuration(self._config, self._named or plan.inventory)
+        config = _configuration(self._config or plan.config, self._named or plan.inventory)
         if copies:  # which fetches
             store = open_store(plan, self._state, config)
         emission = Emission(

@@ -284,6 +284,7 @@ class Plan(Frozen):
     created: str  # ISO 8601, UTC
     digest: str = ""  # sha256 over the document with this field empty
     inventory: str
+    config: str | None = None  # of --config, if it was given: an apply reads the same file
     limit: str | None = None
     timeout: float | None = None  # of --timeout, if it was given: an apply takes the same
     facts_source: FactsSource

@@ -75,13 +75,15 @@ def plan_fleet(
     targets: Sequence[str] = (),
     facts_source: FactsSource = "probe",
     timeout: float | None = None,
+    config_file: str | None = None,
     requirements: RequirementList | None = None,
     on_event: OnEvent = ignore,
 ) -> Plan:
     """Return the plan for these nodes, or for named targets that these nodes build for.
 
     `builders` are the hosts that build.builders names. `targets` replace the configuration's.
-    `timeout` is the deadline that was chosen for the probe: the plan's apply takes it too.
+    `timeout` is the deadline that was chosen for the probe, and `config_file` where `config` is
+    from if that was chosen: the plan's apply takes both too.
     `requirements` come from files: their packages are added to `packages`.
     """
     config = config or Config()
@@ -163,6 +165,7 @@ def plan_fleet(
         created=now("seconds"),
         facts_source=facts_source,
         timeout=timeout,
+        config_file=config_file,
         revoked=revoked,
     )
 

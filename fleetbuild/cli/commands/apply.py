@@ -64,7 +64,8 @@ def apply(
             made = fleetbuild.read_plan(file)
             made.require_ssh()
             run.out.say(*hook_lines(made))
-            nodes, asked = replace(nodes, limit=made.limit), None
+            config = Path(made.config) if made.config else None
+            nodes, asked = replace(nodes, limit=made.limit, config=config), None
             fleet = steps.open_fleet(
                 run, made.inventory, command="apply", nodes=nodes, cluster=cluster
             )
@@ -124,7 +125,7 @@ def _refuse_planning_options(file: Path | str, **options_: Any) -> None:
             named = (shlex.quote(str(value)) if value else name.upper() for value in values)
             again = " ".join(f"--{name} {each}" for each in named)
             raise UsageError(
-                f"--{name} does not go with a saved plan, which already contains it."
+                f"--{name} does not go with a saved plan, which names its own."
                 if name in ("config", "package")
                 else f"--{name} does not go with a saved plan, which is applied as a whole.",
                 f"Plan again with it: fleetbuild apply {_inventory_of(file)} {again}",

@@ -108,6 +108,7 @@ def make_plan(
     created: str,
     facts_source: FactsSource = "probe",
     timeout: float | None = None,
+    config_file: str | None = None,
     named: Sequence[NamedTarget] = (),
     revoked: Revocations = NOTHING_REVOKED,
 ) -> Plan:
@@ -147,6 +148,7 @@ def make_plan(
         inventory=inventory.source,
         limit=inventory.limit,
         timeout=timeout,
+        config=config_file,
         facts_source=facts_source,
         lock="missing" if missing else "complete",
         lock_problem=missing.problem if missing else None,

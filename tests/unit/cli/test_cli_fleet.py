@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from fleetbuild import Fleet
+from fleetbuild.errors import UsageError
 from fleetbuild.models import Facts
 from fleetbuild.store import Store
 from tests.factories import plans
@@ -123,3 +125,24 @@ def test_a_damaged_wheel_is_named_and_removed(run: Run, here: Path, tmp_path: Pa
     store.add(wheel, planned, built_on="a", seconds=1)
     assert "Removed" in run("store", "rm", "pkg").stdout
     assert store.list() == ()
+
+
+@pytest.mark.usefixtures("no_index")
+def test_an_apply_reads_the_configuration_that_its_plan_was_made_with(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "elsewhere").mkdir()
+    config = here / "elsewhere" / "fleet.yml"
+    config.write_text("packages: [hnswlib==0.8.0]\nmirrors: {https://a/: file:///srv/}\n")
+    run("plan", FLEET, "--facts", CAPTURES, "--config", config)
+    seen = []
+
+    def apply(fleet: Fleet, *_: object, **__: object) -> None:
+        seen.append(fleet.config.mirrors)
+        raise UsageError("Far enough.", "Nothing.")
+
+    monkeypatch.setattr(Fleet, "apply", apply)
+    run("apply")
+    assert seen == [{"https://a/": "file:///srv/"}]
+    # Calls that name no inventory, such as `fleetbuild store fetch`, read it too.
+    assert Fleet(state_dir=here / ".fleetbuild").config.mirrors == seen[0]
