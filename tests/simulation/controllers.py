@@ -179,8 +179,7 @@ class Controller(Process):
         self.dead = self.stopping = self.full = False
         self.interrupted: Task | None = None
         self.fuse: Fuse | None = None
-        self.tasks: list[Task] = []
-        self.at_work: list[list[_Host]] = []
+        self.kill_in = ""  # the hook during which it is killed
         self._kept: dict[str, str] = {}  # what the last probe of a node has kept
         self.drained: set[str] = set()
         self.seen: dict[str, Facts] = {}
@@ -377,6 +376,10 @@ class Controller(Process):
     def hook(self, call: HookCall) -> Mapping[str, HookFailure]:
         """Run a hook: a node is drained before its switch, and not after it."""
         self.world.sleep(self.world.chance.uniform(0.1, 5))
+        if self.kill_in == call.name:
+            self.kill_in = ""
+            self.kill()
+            raise Ended
         failures = {
             node: HookFailure(reason=why)
             for node in call.nodes

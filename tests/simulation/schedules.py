@@ -196,6 +196,7 @@ class Schedule:
         file, seconds = chance.choice(("numpy", "setuptools")), chance.choice((20, 100, 4000))
         changes, steps = chance.randint(1, 60), chance.randint(1, 3)
         held = chance.choice((100, 2500))  # the second: longer than a lease
+        hooks = 3 if self.config.rollout.before else 0
         faults: dict[str, tuple[int, Callable[[], Any]]] = {  # how often, and what
             "restart": (1, node.restart),
             "restart within": (2, lambda: node.arm(Fuse(changes))),
@@ -208,6 +209,7 @@ class Schedule:
             "lie": (1, lambda: node.lie(lie)),
             "kill": (1, controller.kill),
             "kill within": (1, lambda: setattr(controller, "fuse", Fuse(changes))),
+            "kill within a hook": (hooks, lambda: setattr(controller, "kill_in", hook)),
             "interrupt": (1, controller.interrupt),
             "fill controller": (1, lambda: self._fill(controller)),
             "bad release": (1, lambda: self.bad.update({wheel: how})),
@@ -245,7 +247,7 @@ class Schedule:
                 controller.again(self.plan(controller, VERSIONS[0]))
             except LockedError:
                 return
-            except OSError:
+            except (OSError, FleetbuildError):
                 if controller.full:
                     return
                 raise
@@ -296,7 +298,7 @@ class Schedule:
         self.bad.clear()
         self.cluster.refuses = False
         for controller in self.controllers:
-            controller.full, controller.fuse = False, None
+            controller.full, controller.fuse, controller.kill_in = False, None, ""
             controller.store.lost.clear()
             controller.bad_hooks.clear()
         for node in self.nodes.values():
