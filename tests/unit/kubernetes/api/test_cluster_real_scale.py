@@ -109,5 +109,6 @@ def test_an_api_server_that_restarts_leaves_no_node_unlabelled(
         restarting.join()
         after = list_nodes(client)
     assert len(api.server) == 2  # it was away
-    assert Counter(outcome.state for outcome in outcomes.values()) == {"labelled": 600}
+    # Unchanged: the server set the labels, and died before it said so.
+    assert {outcome.state for outcome in outcomes.values()} <= {"labelled", "unchanged"}
     assert all("restart.example.org/class" in after[name].labels for name in names)
