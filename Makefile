@@ -56,7 +56,9 @@ test-packages: setup
 
 test: test-packages ## all tests: unit, contract, fleet (real SSH nodes) and Molecule
 	@echo "== tests: unit and contract; beside them fleet, and faults and Molecule, in the lab"
+	@rm -f .coverage .coverage.*
 	@$(PY) -m tests $(PYTEST_ARGS)
+	@$(PY) -m coverage combine --quiet
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
 test-unit: setup ## unit and contract tests, with the coverage of the pure modules

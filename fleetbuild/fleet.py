@@ -274,9 +274,9 @@ class Fleet:
         if names:
             some = ",".join(names) + ("," if len(names) == 1 else "")
             self._warn(
-                f"The last apply left a release on {fold(names)}, which the inventory no longer"
-                " has.",
-                f"Remove it, if you can still reach them: fleetbuild remove {some}",
+                f"No longer in the inventory, and still with a release: {fold(names)}.",
+                "Remove it while the node can be reached. A comma at the end makes a name a list of"
+                f" hosts: fleetbuild remove {some}",
             )
 
     def _warn(self, message: str, fix: str = "") -> None:

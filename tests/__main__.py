@@ -16,8 +16,27 @@ from pathlib import Path
 # Three parts that take long by themselves, and the other tests on nodes in parts of like length.
 _ALONE = "tests/fleet/test_apply.py"
 _FLEET = sorted(path for path in map(str, Path("tests/fleet").glob("test_*.py")) if path != _ALONE)
+_COVERED = ("--cov", "--cov-report=")
+# Unit tests that start programs take as long as all others.
+_PROGRAMS = {
+    "ansible",
+    "apply",
+    "audit",
+    "collection",
+    "docs",
+    "emit",
+    "packaging",
+    "roles",
+    "store",
+}
+_UNIT = sorted({Path(*path.parts[:3]) for path in Path("tests/unit").rglob("test_*.py")})
 PARTS = {
-    "unit": ("tests/unit", "tests/hostile", "tests/contract", "--cov", "--cov-report="),
+    "unit": (
+        *(str(path) for path in _UNIT if path.name not in _PROGRAMS),
+        "tests/contract",
+        *_COVERED,
+    ),
+    "programs": (*(f"tests/unit/{name}" for name in sorted(_PROGRAMS)), "tests/hostile", *_COVERED),
     "simulation": ("tests/simulation",),
     "apply": (_ALONE,),
     "molecule": ("tests/molecule",),
@@ -62,7 +81,12 @@ def _run(name: str, arguments: list[str]) -> int:
     command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", kept, "--durations=12"]
     began = time.monotonic()
     with (LOGS / f"{name}.log").open("wb") as log:
-        part = subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
+        part = subprocess.Popen(
+            [*command, *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "COVERAGE_FILE": f".coverage.{name}"},
+        )
         _, status, used = os.wait4(part.pid, 0)
         part.returncode = os.waitstatus_to_exitcode(status)
         cpu = used.ru_utime + used.ru_stime  # without what runs in containers

@@ -217,9 +217,14 @@ def _without_release(
             results[name] = NodeResult(
                 node=name,
                 state="skipped",
-                reason=node_facts.reason or f"No release {release} is installed there.",
+                reason=node_facts.reason or no_release(release),
             )
     return results
+
+
+def no_release(name: str) -> str:
+    """Return that a node has no release of this name, in a sentence."""
+    return "No release is there." if name == "default" else f"No release {name} is there."
 
 
 def _jobs(

@@ -12,7 +12,7 @@ from time import monotonic
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.ansible.role_results import RoleResult
 from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply
-from fleetbuild.apply.fleet_task import run_on_nodes
+from fleetbuild.apply.fleet_task import no_release, run_on_nodes
 from fleetbuild.kubernetes.labels.labeller import (
     OFF,
     InUse,
@@ -144,8 +144,6 @@ def _removed(name: str, spec: RemoveSpec, reply: RoleResult) -> NodeResult:
         return result_without_reply(name, None, None, reply)
     gone = len(reply.pruned)
     if not gone and not reply.kept:
-        return NodeResult(
-            node=name, state="skipped", reason=f"{spec.path} has no release {spec.release} there."
-        )
+        return NodeResult(node=name, state="skipped", reason=no_release(spec.release))
     reason = f"{count(gone, 'release')} removed from {spec.path}."
     return NodeResult(node=name, state="removed", reason=reason, kept=reply.kept)

@@ -201,7 +201,7 @@ def _manifests(
     some = plan.model_copy(update={"groups": tuple(groups)})
     wheels = release_files(some, store)
     workloads = render(some, serving=serving, delivery=Delivery(pods=pods), wheels=wheels)
-    return {**workloads, **render_labels(plan, serving)}
+    return {**workloads, "labels.sh": render_labels(plan, serving)["labels.sh"]}
 
 
 def remove_from_fleet(

@@ -316,9 +316,10 @@ class Plan(Frozen):
 
     def command(self, options: str = "") -> str:
         """Return how to make this plan again, for messages. A plan does not hold every option."""
-        limit = f" --limit {shlex.quote(self.limit)}" if self.limit else ""
+        known = {"--limit": self.limit, "--config": self.config}
+        given = "".join(f" {name} {shlex.quote(text)}" for name, text in known.items() if text)
         inventory = shlex.quote(self.inventory)
-        return f"fleetbuild plan {inventory}{limit}{options}, with the same options as before"
+        return f"fleetbuild plan {inventory}{given}{options} (and your other options)"
 
     @property
     def unblocked_groups(self) -> tuple[PlannedGroup, ...]:

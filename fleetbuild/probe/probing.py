@@ -212,8 +212,8 @@ def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
 def _late(timeout: float) -> Unreachable:
     return Unreachable(
         reason=f"no answer within {timeout:g} s",
-        fix="log in there and look at its load, hung mounts and the shell's profile, or set a"
-        " longer --timeout",
+        fix="look at its load, hung mounts and the shell's profile there, set a longer --timeout,"
+        " or leave it out with fleetbuild_skip: true",
     )
 
 

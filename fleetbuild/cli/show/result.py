@@ -17,7 +17,7 @@ GOOD = {
     "up_to_date": "up to date",
     "verified": "verified",
     "rolled_back": "rolled back",
-    "removed": "without releases",
+    "removed": "cleared",
     "skipped": "skipped",
 }
 BAD = {
@@ -37,7 +37,8 @@ def result_lines(result: Result, failed: str = BAD["install_failed"]) -> list[st
     """
     words = {**GOOD, **BAD, "install_failed": failed}
     lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
-    lines += _troubles(_untold(result), words)
+    order = [*GOOD, *BAD]
+    lines += _troubles(sorted(_untold(result), key=lambda node: order.index(node.state)), words)
     lines += _kept_releases(result)
     lines += label_troubles(result.labels)
     return [*lines, result_summary(result, words)]

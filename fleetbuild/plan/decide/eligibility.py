@@ -301,8 +301,8 @@ def _refuse_read_only(facts: Facts, config: Config) -> None:
         raise NotEligible(
             f"{config.install.path} is on a file system that is mounted read-only, so nothing can "
             "be installed there.",
-            "Mount it for writing there, or set install.path in fleetbuild.yml to a folder on "
-            "another file system.",
+            "Look there why (a disk error does it too: dmesg) and mount it for writing, or set "
+            "install.path in fleetbuild.yml, for all nodes; then plan again",
         )
 
 

@@ -87,7 +87,7 @@ def _no_venv(python: Python, facts: Facts, others: Sequence[Python]) -> NotEligi
     return NotEligible(
         f"{named_path(python.path)} ({python.version}) cannot make virtual environments: it lacks "
         "venv or ensurepip.",
-        f"{fix}.",
+        f"{fix}; then plan again",
     )
 
 

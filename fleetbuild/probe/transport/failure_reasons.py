@@ -181,10 +181,18 @@ _UNKNOWN_COMMAND = (
     r"is not recognized as (an internal|the name of)|ist entweder falsch geschrieben oder"
     r"|n.est pas reconnu en tant que|no se reconoce como un comando"
 )
-_SUDO_FIX = "give the password (--ask-become-pass or ansible_become_password), or a NOPASSWD rule"
+_SUDO_FIX = "{} (--ask-become-pass or ansible_become_password), or add a NOPASSWD rule to sudoers"
 _NODE = (
-    (r"incorrect password attempt|Sorry, try again", "sudo refused the become password", _SUDO_FIX),
-    (r"sudo: .{0,200}(password is required|no password was)", "sudo needs a password", _SUDO_FIX),
+    (
+        r"incorrect password attempt|Sorry, try again",
+        "sudo refused the become password",
+        _SUDO_FIX.format("correct the password"),
+    ),
+    (
+        r"sudo: .{0,200}(password is required|no password was)",
+        "sudo needs a password",
+        _SUDO_FIX.format("give the password"),
+    ),
     (
         r"not in the sudoers|is not allowed to (execute|run)|may not run sudo",
         "sudo does not allow it",

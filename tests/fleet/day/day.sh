@@ -80,7 +80,7 @@ says refused "Add --yes, or apply the saved plan: fleetbuild apply"
 ends_with 4 fleetbuild apply
 imports 2.0 gpu-1,old-1,old-2,sudo-1
 ends_with 3 fleetbuild status "$inventory" >status 2>&1
-says status "left a release on leaves, which the inventory no longer has. fix: "
+says status "No longer in the inventory, and still with a release: leaves. fix: "
 ends_with 3 fleetbuild status "$inventory" --json >status.json
 holds status.json "[.nodes[\$good[]].release_id | select(. == \"$first\" or . == null)] | length == 0"
 fleetbuild explain gpu-1 | tee explained

@@ -245,7 +245,7 @@ def test_remove_asks_and_then_removes(
     assert result.exit_code == 0, result.output
     assert calls == ([words[-1] if words else None] if went else [])
     assert ("Nothing was changed." in result.stdout) is not went
-    assert ("1 node without releases" in result.stdout) is went
+    assert ("1 node cleared" in result.stdout) is went
 
 
 def test_a_refused_remove_shows_what_serves_where(

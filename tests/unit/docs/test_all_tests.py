@@ -34,6 +34,14 @@ def test_every_file_of_the_fleet_tests_is_in_one_part() -> None:
     assert sorted(word for word in named if word.startswith("tests/fleet/")) == files
 
 
+def test_every_unit_test_is_in_one_part() -> None:
+    folders = [each for each in (ROOT / "tests/unit").iterdir() if list(each.rglob("test_*.py"))]
+    files = (ROOT / "tests/unit").glob("test_*.py")
+    wanted = sorted(str(path.relative_to(ROOT)) for path in (*folders, *files))
+    named = [word for words in all_tests.PARTS.values() for word in words]
+    assert sorted(word for word in named if word.startswith("tests/unit/")) == wanted
+
+
 def test_a_part_that_fails_is_shown_and_decides_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

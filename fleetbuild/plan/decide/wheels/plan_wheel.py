@@ -171,7 +171,7 @@ def _action(
         return "build", "The lock is missing, so the store cannot be searched."
     stored = store.get(key)
     if not stored:
-        return "build", "The store has no such wheel yet."
+        return "build", "The store had no such wheel when this was planned."
     family, wanted = target.libc.family, Floors(target.libc.floor, libstdcxx)
     serving = [floors.libc for floors in stored if floors.satisfies(wanted)]
     if serving:

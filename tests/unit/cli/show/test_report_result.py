@@ -98,13 +98,10 @@ def test_the_end_names_places_and_the_next_command() -> None:
     assert next_command(PLAN, result, state) == "Next: fleetbuild status inv.yml"
     gone = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="unreachable"),))
     assert next_command(PLAN, gone, state) == (
-        "Next: fix the error above, then run fleetbuild plan inv.yml, with the same options as"
-        " before"
+        "Next: fix the error above, then run fleetbuild plan inv.yml (and your other options)"
     )
     limited = PLAN.model_copy(update={"limit": "n1,n2"})
-    assert "plan inv.yml --limit n1,n2 --state-dir s, with" in next_command(
-        limited, gone, Path("s")
-    )
+    assert "plan inv.yml --limit n1,n2 --state-dir s (and" in next_command(limited, gone, Path("s"))
     asked = PackageOptions(requirement=[Path("my list.txt")], package=["a==1", "b"]).again
     asked += NodeOptions(limit="n*", ask_pass=True).again
     assert next_command(PLAN, gone, state, options=asked) == (
