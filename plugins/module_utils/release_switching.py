@@ -10,9 +10,7 @@ import re
 from .release_lease import changing
 from .release_root import ASIDE, Problem, remove
 from .release_signature import SIGNERS, Signatures
-from .releases_in_use import find_foreign_uses, find_own_uses
-
-MOST_FOR_OTHERS = 4  # old releases that stay because processes of other users use them
+from .releases_in_use import find_foreign_uses, find_own_uses, remove_unused
 
 
 def activate(root, params, check):
@@ -51,24 +49,6 @@ def accept(root, params):
     signatures.check_switch(statement, params["signature"], params["release_id"])
     signatures.keep(params["release_id"], statement, params["signature"])
     signatures.raise_counter(statement.get("counter"))
-
-
-def remove_unused(root, outdated, in_use):
-    """Remove old releases, except those in use; return the removed and the kept ones."""
-    uses = {root[name]: reason for name, reason in in_use.items()}
-    rest = [root[name] for name in outdated if root[name] not in uses]
-    uses.update(find_own_uses(rest))
-    others = find_foreign_uses(rest)
-    # Any user can stand in any release, so that the disk would fill up: the latest ones stay.
-    last = [path for path in rest if path in others and path not in uses][-MOST_FOR_OTHERS:]
-    uses.update({path: others[path] for path in last})
-    kept = [
-        {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
-    ]
-    pruned = [name for name in outdated if root[name] not in uses]
-    for name in pruned:
-        remove(root[name])
-    return pruned, kept
 
 
 def go_back(root, params, check):

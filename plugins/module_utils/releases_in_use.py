@@ -1,4 +1,4 @@
-"""Find which releases on a node are in use, so that they are not removed.
+"""Remove old releases of a node that nothing uses, and find what uses the others.
 
 In: the folders of releases. Out: for each one in use, a sentence that says by what. Pods that mount
 a release live in other mount namespaces, under paths of their own, so paths of all processes are
@@ -9,11 +9,32 @@ import os
 import re
 import threading
 
+from .release_root import remove
+
 SECONDS = 1  # for reading processes, of which other users may start many and odd ones
 _MOST_READ = 16 << 20  # bytes of one file in /proc
 _LONGEST = 4096  # characters of a path; a command line may hold a longer text
 _UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
 _OCTAL = re.compile(r"\\([0-7]{3})")
+MOST_FOR_OTHERS = 4  # old releases that stay because processes of other users use them
+
+
+def remove_unused(root, outdated, in_use):
+    """Remove old releases, except those in use; return the removed and the kept ones."""
+    uses = {root[name]: reason for name, reason in in_use.items()}
+    rest = [root[name] for name in outdated if root[name] not in uses]
+    uses.update(find_own_uses(rest))
+    others = find_foreign_uses(rest)
+    # Any user can stand in any release, so that the disk would fill up: the latest ones stay.
+    last = [path for path in rest if path in others and path not in uses][-MOST_FOR_OTHERS:]
+    uses.update({path: others[path] for path in last})
+    kept = [
+        {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
+    ]
+    pruned = [name for name in outdated if root[name] not in uses]
+    for name in pruned:
+        remove(root[name])
+    return pruned, kept
 
 
 def find_own_uses(folders):

@@ -75,6 +75,17 @@ def test_every_module_that_the_architecture_page_names_exists() -> None:
     assert unknown == set()
 
 
+def test_the_stations_of_the_architecture_page_exist_and_are_counted() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("fleetbuild/**/*.py"))
+    rows = re.findall(r"^\| a (?:node|wheel), (\d+) \| (.+) \|$", page, re.M)
+    assert len(rows) == 2
+    for number, names in rows:
+        stations = re.findall(r"`(\w+)`", names)
+        assert len(stations) == int(number)
+        assert [name for name in stations if not re.search(rf"^class {name}\b", code, re.M)] == []
+
+
 def test_the_architecture_page_counts_the_hops_that_it_lists() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Hops")[2]
     counted = [int(number) for number in re.findall(r"\| (\d+) \|", page)]
