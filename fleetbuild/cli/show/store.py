@@ -130,7 +130,7 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
             f"  {name:<13} {value}"
             for name, value in sorted(_dict(parameters.get("environment")).items())
         ),
-        f"  compiler      {_compiler(str(parameters.get('compiler')))}",
+        f"  compiler      {parameters.get('compiler')}, as planned",
         f"  built with    {count(len(required), 'requirement')}, each by hash",
         f"  builder       {builder.get('id')}{_when(run)}",
     ]
@@ -164,13 +164,6 @@ def _target(target: object) -> str:
     return (
         f"{' '.join(str(word) for word in words if word)}, {libc.get('family')} {libc.get('floor')}"
     )
-
-
-def _compiler(planned: str) -> str:
-    """Return the compiler as a plan names it, in words for the time after the build."""
-    return planned.replace(
-        "(present)", "(it was installed on the builder before the build)"
-    ).replace("(to be installed by", "(installed by")
 
 
 def _when(run: Mapping[str, Any]) -> str:
