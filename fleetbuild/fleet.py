@@ -161,9 +161,10 @@ class Fleet:
         On this machine alone, releases go to the user's data folder if /opt/fleetbuild cannot be
         written.
         """
-        planned = self._plan().config if self._nodes is None else None
-        config = _configuration(self._config or planned, self._source)
-        if not is_this_machine(self._source):
+        plan = self._plan() if self._nodes is None else None
+        source, planned = (plan.inventory, plan.config) if plan else (self._source, None)
+        config = _configuration(self._config or planned, source)
+        if not is_this_machine(source):
             return config
         may_become = self._secrets.become_pass is not None
         return with_users_folder(config, self.inventory, may_become=may_become)

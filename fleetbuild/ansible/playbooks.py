@@ -104,8 +104,8 @@ class Playbooks:
 
     `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
     host that does not answer for `silence` seconds is unreachable. All hosts that get files at the
-    same time share `bandwidth`, in Mbit/s. Ctrl-C stops Ansible and its
-    workers; `stopping` does the same for runs outside of the main thread.
+    same time share `bandwidth`, in Mbit/s. Ctrl-C stops Ansible and its workers; `stopping` does
+    the same for runs outside of the main thread.
     """
 
     inventory: str

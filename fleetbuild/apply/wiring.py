@@ -26,7 +26,7 @@ from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.config import base_folder
 from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
-from fleetbuild.kubernetes import Delivery, Serving, render, render_labels
+from fleetbuild.kubernetes import Delivery, Serving, render
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import (
@@ -200,8 +200,7 @@ def _manifests(
     """Return the workloads of these groups, and the labels of all nodes."""
     some = plan.model_copy(update={"groups": tuple(groups)})
     wheels = release_files(some, store)
-    workloads = render(some, serving=serving, delivery=Delivery(pods=pods), wheels=wheels)
-    return {**workloads, "labels.sh": render_labels(plan, serving)["labels.sh"]}
+    return render(some, serving=serving, delivery=Delivery(pods=pods), wheels=wheels, whole=plan)
 
 
 def remove_from_fleet(

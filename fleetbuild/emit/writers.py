@@ -52,8 +52,9 @@ def k8s(emission: Emission) -> EmittedFiles:
             plan, *emission.workload, serving=serving, delivery=delivery, wheels=wheels
         )
     else:
-        files = render(plan, serving=serving, delivery=delivery, wheels=wheels)
-        files["labels.sh"] = render_labels(emission.whole or plan, serving)["labels.sh"]
+        files = render(
+            plan, serving=serving, delivery=delivery, wheels=wheels, whole=emission.whole
+        )
         messages = warnings(plan, serving=serving, delivery=delivery, wheels=wheels)
     return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
 

@@ -44,15 +44,16 @@ def render(
     serving: Serving | None = None,
     delivery: Delivery | None = None,
     wheels: Mapping[str, Sequence[ReleaseFile]] | None = None,
+    whole: Plan | None = None,
 ) -> dict[str, str]:
     """Return {file name: text}: the workloads, and labels.sh.
 
     Without nodes.yaml: to apply the folder must create no Node. `serving` is the release of each
     host, for its labels; by default hosts that the plan found up to date serve its release.
     `delivery` is how packages get into pods; `wheels` are the files of each group's release, for an
-    init container.
+    init container. `whole` is the plan with all nodes to label, if `plan` lacks groups.
     """
-    labels = {"labels.sh": render_labels(plan, serving)["labels.sh"]}
+    labels = {"labels.sh": render_labels(whole or plan, serving)["labels.sh"]}
     delivery = delivery or Delivery()
     workloads = {
         f"{delivery.kind}-{label_value(group.name)}.yaml": smoke(
