@@ -65,6 +65,8 @@ def find_uses(folders, proc="/proc", users=None, but=()):
     own = _read_mounts(os.path.join(proc, "self"))
     places = {folder: _place(own, _itself(folder)) for folder in folders}
     places = {folder: place for folder, place in places.items() if place}
+    if not places:
+        return {}
     found = {}
     tables = {}  # mount namespace -> its mounts: containers have thousands of processes in few
     for process in _processes(proc):

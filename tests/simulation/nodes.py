@@ -26,6 +26,7 @@ _making = plugin("module_utils.release_making")
 _verifying = plugin("module_utils.release_verifying")
 _files = plugin("module_utils.release_files")
 _root = plugin("module_utils.release_root")
+_in_use = plugin("module_utils.releases_in_use")
 _switching = plugin("module_utils.release_switching")
 _installer = plugin("module_utils.wheel_installer")
 
@@ -488,6 +489,7 @@ def replace_programs() -> None:
     _making.run = _run
     _verifying.try_release = _try_release
     _installer.runs = lambda _: True
-    _switching.find_own_uses = _switching.find_foreign_uses = lambda _: {}
+    for module in (_in_use, _switching):
+        module.find_own_uses = module.find_foreign_uses = lambda _: {}
     _files.ThreadPoolExecutor = _Serial
     _files.persist = lambda _: None

@@ -133,6 +133,12 @@ def test_ended_and_unreadable_processes_are_skipped(tmp_path: Path) -> None:
     assert found == {"/fb x/releases/a": "It is mounted by process 7 (evil[2J)."}
 
 
+def test_without_old_releases_no_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = plugin("module_utils.releases_in_use")
+    monkeypatch.setattr(module, "_processes", lambda proc: pytest.fail(f"{proc} is read"))
+    assert module.find_uses([]) == {}
+
+
 def test_many_processes_take_little_time(tmp_path: Path) -> None:
     """100 containers with 200 mounts each, four processes in each."""
     proc = tmp_path / "proc"
