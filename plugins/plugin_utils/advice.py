@@ -48,6 +48,7 @@ plan-and-see: Plan again, and see what serves there now: fleetbuild plan INVENTO
 plan-for-python: Plan again: the wheels do not fit this Python.
 plan-or-install-cuda: Plan again; or install the CUDA toolkit {number} in /usr/local/cuda-{number}.
 pull-image: Pull it with {engine} as this user, or plan again if it was replaced by a newer one.
+python-for-all: Install for a Python that all users can run (fleetbuild_python), or let builds run in namespaces (build.isolation).
 read-auditwheel: Read auditwheel's message in the log: a library is missing, or is newer than the C library allows.
 remove-folder: Remove it: rm -rf {path}
 remove-folder-as-root: Remove it: sudo rm -rf {path}

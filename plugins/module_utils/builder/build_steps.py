@@ -101,6 +101,12 @@ class Steps(Folder):
     def make_venv(self, log, deadline):
         """Create a fresh environment with exactly the planned build requirements."""
         python = self.at("venv", "bin", "python")
+        if not os.access(self.params["python"], os.X_OK):
+            raise BuildFailed(
+                "The build's user cannot run {}.".format(self.params["python"]),
+                ["python-for-all"],
+                MACHINE,
+            )
         shutil.rmtree(self.at("venv"), ignore_errors=True)
         plain = self.plain_environment()
         # To have ensurepip install its pip takes seconds; to unpack it does not.

@@ -1,5 +1,6 @@
 """Hash a source, and unpack it without writing outside its folder. Standard library only."""
 
+import gzip  # noqa: F401 - tarfile imports it late: as the build's user, who may not read it
 import hashlib
 import os
 import shutil

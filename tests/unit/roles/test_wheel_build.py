@@ -7,6 +7,8 @@ import hashlib
 import io
 import itertools
 import os
+import subprocess
+import sys
 import tarfile
 import time
 import zipfile
@@ -16,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories.role_modules import plugin
+from tests.factories.role_modules import CHECKOUT, plugin
 
 
 @pytest.mark.parametrize("flag", ["-march=native", "-mtune=native", "-mcpu=native"])
@@ -277,6 +279,30 @@ def test_zip_archives_and_folders_are_sources_too(build: Any) -> None:
     build.params["source"] = "tree"
     build.make_source()
     assert sorted(os.listdir(build.at("src"))) == ["link", "pyproject.toml"]
+
+
+def test_a_python_that_the_builds_user_cannot_run_is_named(
+    wheel_build: ModuleType, build: Any, tmp_path: Path
+) -> None:
+    build.params["python"] = str(tmp_path / "python3.11")
+    Path(build.params["python"]).touch(mode=0o600)
+    with open(build.log, "wb") as log, pytest.raises(wheel_build.BuildFailed) as caught:
+        build.make_venv(log, 0)
+    assert str(caught.value) == f"The build's user cannot run {tmp_path}/python3.11."
+    assert (caught.value.fix, caught.value.kind) == (["python-for-all"], wheel_build.MACHINE)
+
+
+def test_archives_are_unpacked_by_a_user_who_cannot_read_pythons_own_library(build: Any) -> None:
+    """As root's build without namespaces, under a Python in root's home."""
+    make_tar(Path(build.at("in", "a-1.0.tar.gz")), member("a-1.0/setup.py"))
+    code = (
+        "import sys; from tests.factories.role_modules import plugin;"
+        " tree = plugin('module_utils.builder.source_tree'); sys.path.clear();"
+        " tree.lay_source(*sys.argv[1:])"
+    )
+    folders = [build.at("in", "a-1.0.tar.gz"), build.at("src")]
+    subprocess.run([sys.executable, "-c", code, *folders], cwd=CHECKOUT, check=True)
+    assert os.listdir(build.at("src")) == ["setup.py"]
 
 
 def test_a_file_that_is_not_an_archive_is_refused(wheel_build: ModuleType, build: Any) -> None:

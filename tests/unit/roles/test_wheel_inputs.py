@@ -133,3 +133,17 @@ def test_a_toolkit_in_the_path_is_found(wheel_inputs: ModuleType, tmp_path: Path
     homes = wheel_inputs.toolkit_homes("9.9", str(tmp_path / "bin"))
     assert homes[-1] == str(home)
     assert wheel_inputs.find_toolkit("9.9", str(tmp_path / "bin")) in homes
+
+
+def test_the_toolkit_of_debians_package_is_its_usr(
+    wheel_inputs: ModuleType, tmp_path: Path
+) -> None:
+    """As nvidia-cuda-toolkit 12.4.131~12.4.1-2 lays it: nvcc in /usr/bin is a script."""
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    real = toolkit(tmp_path / "usr/lib/nvidia-cuda-toolkit", "12.4") / "bin"
+    script = f'#!/bin/sh\n\nexport PATH="{real}:$PATH"\nexec {real}/nvcc "$@"\n'
+    (tmp_path / "usr/bin/nvcc").write_text(script)
+    (tmp_path / "usr/bin/nvcc").chmod(0o755)
+    search = f"{tmp_path}/usr/bin:/bin"
+    assert wheel_inputs.toolkit_homes("12.4", search)[-1] == str(tmp_path / "usr")
+    assert wheel_inputs.toolkit_release(str(tmp_path / "usr/bin/nvcc")) == "12.4"
