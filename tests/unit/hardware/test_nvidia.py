@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fleetbuild.hardware.nvidia import NvidiaWheels, wheels_for
+from fleetbuild.hardware.nvidia import (
+    NvidiaWheels,
+    toolkit_archives,
+    toolkit_requirements,
+    wheels_for,
+)
 from fleetbuild.hardware.pytorch import TORCHES, Torch, find_torch
 
 
@@ -59,3 +64,14 @@ def test_only_some_toolkits_have_nvidia_wheels(cuda: str, arch: str, first: str 
 def test_no_nvidia_wheels_without_a_toolkit_or_on_a_jetson() -> None:
     assert wheels_for(None, "x86_64", [], find_torch("2.13.0")) == NvidiaWheels()
     assert wheels_for("12.6", "aarch64", ["8.7"], find_torch("2.13.0")) == NvidiaWheels()
+
+
+@pytest.mark.parametrize("torch", TORCHES.values(), ids=TORCHES)
+def test_every_torch_was_released_with_a_toolkit_that_nobody_has_to_install(torch: Torch) -> None:
+    """So 11.7, 12.1, 12.4 and 12.9 need no archives: PyTorch released another one beside them."""
+
+    def complete(cuda: str) -> bool:
+        parts = cuda, "x86_64", ["7.0"], []
+        return bool(toolkit_requirements(*parts) or toolkit_archives(*parts))
+
+    assert any(map(complete, torch.releases)) or torch.name in {"1.12", "1.13"}

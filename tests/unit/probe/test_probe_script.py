@@ -398,6 +398,20 @@ def test_tools_and_their_versions_are_listed(tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith(("g++", "ccache"))]
 
 
+def test_the_nvcc_of_debians_package_is_a_toolkit(tmp_path: Path) -> None:
+    """What nvidia-cuda-toolkit 11.8.89~11.8.0-5~deb12u1 prints, whose nvcc is a script."""
+    said = """\
+nvcc: NVIDIA (R) Cuda compiler driver
+Copyright (c) 2005-2022 NVIDIA Corporation
+Built on Wed_Sep_21_10:33:58_PDT_2022
+Cuda compilation tools, release 11.8, V11.8.89
+Build cuda_11.8.r11.8/compiler.31833905_0"""
+    program(tmp_path / "lib", "nvcc", f"cat <<'END'\n{said}\nEND")
+    program(tmp_path, "nvcc", f'\nexec {tmp_path}/lib/nvcc "$@"')
+    lines = run(tmp_path, PATH=path(tmp_path))["toolchain"].splitlines()
+    assert lines.count("nvcc 11.8") == 1
+
+
 def test_the_current_releases_are_printed(tmp_path: Path) -> None:
     for folder in ("current", "nightly/current", "releases/x"):
         (tmp_path / folder).mkdir(parents=True)
