@@ -443,16 +443,31 @@ class Fleet:
         return replace(emitted, paths=(*emitted.paths, *export_plan(plan, store, Path(out))))
 
     def label(
-        self, *, plan: Plan | None = None, result: Result | None = None, force: bool = False
+        self,
+        *,
+        plan: Plan | None = None,
+        result: Result | None = None,
+        force: bool = False,
+        events: bool = False,
+        metrics: Path | str | None = None,
     ) -> Labelled:
         """Label the plan's nodes in the cluster by server-side apply, as `emit` would.
 
         A node whose release is unknown keeps its release labels. `force` takes over fleetbuild's
-        labels that another manager has set.
+        labels that another manager has set. `events` records on each Node what changed since the
+        last time, `metrics` names a file for the same as Prometheus reads it.
         """
         plan = plan or self._plan()
         serving, cluster = serving_now(plan, self._state, result), self._cluster or Cluster()
-        return label_cluster(plan, serving, cluster, force=force, state=self._state)
+        return label_cluster(
+            plan,
+            serving,
+            cluster,
+            state=self._state,
+            force=force,
+            events=events,
+            metrics=Path(metrics) if metrics is not None else None,
+        )
 
     def unlabel(self, *, plan: Plan | None = None, force: bool = False) -> Labelled:
         """Remove the labels of the plan's release from the cluster's Nodes.

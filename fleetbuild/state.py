@@ -120,6 +120,10 @@ class StateDir:
     def api_labels_file(self) -> Path:
         return self.root / "api-labels.json"
 
+    def known_nodes_file(self, manager: str) -> Path:
+        """How the last labelling by this field manager left the Nodes of a cluster."""
+        return self.root / f"known-nodes-{manager}.json"
+
     def checked(self) -> StateDir:
         """Refuse a directory in which another user could have put a plan, a wheel or a link."""
         try:

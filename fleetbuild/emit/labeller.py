@@ -1,7 +1,9 @@
-"""A CronJob that labels Nodes from within the cluster, so that joining Nodes get their class.
+"""A Deployment that labels Nodes from within the cluster, so that joining Nodes get their class.
 
-In: a plan, the configuration and the image of fleetbuild. Out: YAML. It plans from the cluster each
-time, with the rights of `emit rbac`, and keeps nothing.
+In: a plan, the configuration and the image of fleetbuild. Out: YAML. Each quarter of an hour it
+plans from the cluster and labels, with the rights of `emit rbac`; what changed becomes events and
+metrics. A Deployment and no CronJob: Prometheus can scrape it, with neither a Pushgateway nor a
+folder of the node, and it remembers which Nodes there were without a right to write that down.
 """
 
 from __future__ import annotations
@@ -16,34 +18,55 @@ from fleetbuild.kubernetes.manifests.names import object_head
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.pod_parts import python_of
 from fleetbuild.kubernetes.manifests.pod_settings import with_object_settings, with_pod_settings
-from fleetbuild.kubernetes.manifests.yaml_dump import Note, dump
+from fleetbuild.kubernetes.manifests.yaml_dump import dump
 from fleetbuild.models import Config, Plan
 
 FILE = "labeller.yaml"
 _HEADER = """\
 Labels the Nodes of this cluster with class and isa each quarter of an hour, Nodes that joined since
-included. Release labels stay as they are: only what installs a release may change them.
+included. Release labels stay as they are: only what installs a release may change them. Nodes that
+joined or left, labels that somebody changed and other classes are events (kubectl describe node
+NAME) and metrics (port {port}, /metrics).
     kubectl create namespace {namespace}
     kubectl apply -k .
-Its last run: kubectl logs -n {namespace} -l app.kubernetes.io/name={name} --tail=-1"""
+What it did: kubectl logs -n {namespace} deployment/{name} -c labeller"""
 _ALL = """\
-The login of fleetbuild, and a CronJob that uses it: kubectl apply -k ."""
+The login of fleetbuild, and a Deployment that uses it: kubectl apply -k ."""
+_NAME = "fleetbuild-labeller"
+_PORT = 9180
+# A folder of its own, as anybody can write in the folder of a volume. A run that hangs is ended.
 # Nodes that are not ready, or for which nothing can be built, do not keep labels from the others.
 _SCRIPT = """\
-HOME=$(mktemp -d)  # a folder of its own: anybody can write in the folder of a volume
-export HOME
-cd "$HOME" && cp /config/fleetbuild.yml . || exit 1
-fleetbuild plan --from-cluster
-case $? in 0|3|4) ;; *) exit 1 ;; esac
-fleetbuild emit labels --apply
+trap 'exit 0' TERM
+export HOME=/tmp/fleetbuild
+mkdir -p -m 700 "$HOME" && cd "$HOME" || exit 1
+while :; do
+  cp /config/fleetbuild.yml .
+  timeout 840 fleetbuild plan --from-cluster
+  case $? in
+    0|3|4) timeout 840 fleetbuild emit labels --apply --events --metrics /metrics/metrics ;;
+  esac
+  sleep 900 & wait $!
+done
 """
-_WHY_REPLACE = "A run that hangs is ended by the next one."
+# Prometheus 3 refuses an answer without this type; the pod's address may be IPv6.
+_SERVER = f"""\
+import os, socket
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+address = os.environ["POD_IP"]
+ThreadingHTTPServer.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+SimpleHTTPRequestHandler.extensions_map = {{"": "text/plain; version=0.0.4"}}
+SimpleHTTPRequestHandler.log_message = lambda *_: None
+files = partial(SimpleHTTPRequestHandler, directory="/metrics")
+ThreadingHTTPServer((address, {_PORT}), files).serve_forever()
+"""
 # What decides the classes of Nodes; indexes may hold passwords, and no class depends on them.
 _BUILD = ("image", "libc", "policy")
 
 
 def labeller_files(plan: Plan, config: Config, delivery: Delivery) -> dict[str, str]:
-    """Return the CronJob with its configuration, the login's files and a kustomization."""
+    """Return the Deployment with its configuration, the login's files and a kustomization."""
     if not delivery.image:
         raise UsageError(
             "The image of fleetbuild is not named.",
@@ -51,31 +74,29 @@ def labeller_files(plan: Plan, config: Config, delivery: Delivery) -> dict[str, 
         )
     if not plan.groups:
         raise BlockedError("The plan has no group, so no Node has a class.", "Plan again.")
-    labels = {"app.kubernetes.io/name": "fleetbuild-labeller"}
-    where = {"name": "fleetbuild-labeller", "namespace": delivery.namespace}
+    labels = {"app.kubernetes.io/name": _NAME}
+    where = {"name": _NAME, "namespace": delivery.namespace}
     config_map = {
         **object_head("v1", "ConfigMap", **where),
         "data": {"fleetbuild.yml": dump(_config(plan, config))},
     }
+    scraped = {"scrape": "true", "port": str(_PORT), "path": "/metrics"}
+    notes = {f"prometheus.io/{key}": value for key, value in scraped.items()}
     pod = with_pod_settings(_pod(delivery), delivery.pods)
-    job = {"kind": "Job", "metadata": {"labels": labels}, "spec": {
-        "backoffLimit": 1,
-        "activeDeadlineSeconds": 840,
-        "template": {"metadata": {"labels": labels}, "spec": pod},
-    }}  # fmt: skip
-    template = with_object_settings(job, delivery.pods)
-    cron = {
-        **object_head("batch/v1", "CronJob", **where),
+    deployment = {
+        **object_head("apps/v1", "Deployment", **where),
         "spec": {
-            "schedule": "*/15 * * * *",
-            "concurrencyPolicy": Note("Replace", _WHY_REPLACE),
-            "jobTemplate": {"metadata": template["metadata"], "spec": template["spec"]},
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": pod},
         },
     }
-    header = _HEADER.format(namespace=delivery.namespace, name="fleetbuild-labeller")
+    deployment = with_object_settings(deployment, delivery.pods)
+    header = _HEADER.format(namespace=delivery.namespace, name=_NAME, port=_PORT)
     files = {
         **login_files(plan.label_domain, delivery.namespace),
-        FILE: dump(config_map, header) + "---\n" + dump(cron),
+        FILE: dump(config_map, header) + "---\n" + dump(deployment),
     }
     return {**files, "kustomization.yaml": kustomization_file(sorted(files), _ALL)}
 
@@ -103,28 +124,49 @@ def _config(plan: Plan, config: Config) -> dict[str, Any]:
 
 
 def _pod(delivery: Delivery) -> dict[str, Any]:
-    container = {
-        "name": "labeller",
-        "image": delivery.image,
-        "command": ["sh", "-c", _SCRIPT],
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "256Mi"},
-            "limits": {"memory": "1Gi"},
-        },
-        "securityContext": security.CONTAINER,
+    labeller = {
+        **_container(
+            "labeller", delivery, ["sh", "-c", _SCRIPT], _resources("100m", "256Mi", "1Gi")
+        ),
         "volumeMounts": [
             {"name": "config", "mountPath": "/config", "readOnly": True},
+            {"name": "metrics", "mountPath": "/metrics"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own /tmp
         ],
     }
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    server = {
+        **_container(
+            "metrics", delivery, ["python3", "-c", _SERVER], _resources("10m", "32Mi", "64Mi")
+        ),
+        "env": [{"name": "POD_IP", "valueFrom": address}],
+        "ports": [{"name": "metrics", "containerPort": _PORT}],
+        "volumeMounts": [{"name": "metrics", "mountPath": "/metrics", "readOnly": True}],
+    }
     return {
         "serviceAccountName": NAME,
-        "restartPolicy": "Never",
         "enableServiceLinks": False,
         "securityContext": {**security.POD, "fsGroup": security.NOBODY},
-        "containers": [container],
+        "containers": [labeller, server],
         "volumes": [
-            {"name": "config", "configMap": {"name": "fleetbuild-labeller"}},
+            {"name": "config", "configMap": {"name": _NAME}},
+            {"name": "metrics", "emptyDir": {"sizeLimit": "16Mi"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
         ],
     }
+
+
+def _container(
+    name: str, delivery: Delivery, command: list[str], resources: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": delivery.image,
+        "command": command,
+        "resources": resources,
+        "securityContext": security.CONTAINER,
+    }
+
+
+def _resources(cpu: str, memory: str, most_memory: str) -> dict[str, Any]:
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": most_memory}}

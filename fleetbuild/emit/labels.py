@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from fleetbuild.apply.status import status_without_host, with_labels
+from fleetbuild.files import write_atomically
 from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.api.events import record_events
 from fleetbuild.kubernetes.api.nodes import list_nodes
 from fleetbuild.kubernetes.labels.api_labeller import ALIAS, ApiLabeller, result_of
 from fleetbuild.kubernetes.labels.apply import (
@@ -14,6 +18,12 @@ from fleetbuild.kubernetes.labels.apply import (
     WantedLabels,
     is_settled,
     label_nodes,
+)
+from fleetbuild.kubernetes.labels.changes import (
+    find_changes,
+    left_nodes,
+    metrics_text,
+    read_known,
 )
 from fleetbuild.kubernetes.labels.labeller import (
     Labels,
@@ -66,18 +76,46 @@ def compare_labels(
 
 
 def label_cluster(
-    plan: Plan, serving: Serving, cluster: Cluster, *, force: bool, state: StateDir | None = None
+    plan: Plan,
+    serving: Serving,
+    cluster: Cluster,
+    *,
+    state: StateDir,
+    force: bool,
+    events: bool = False,
+    metrics: Path | None = None,
 ) -> Labelled:
-    """Label the nodes of a plan according to the release that each of them serves."""
+    """Label the nodes of a plan according to the release that each of them serves.
+
+    `events` and `metrics` say what has changed since the last time.
+    """
     names = targets_of_plan(plan)
     release = dict(_release_labels(plan, serving))
     with cluster.connect() as client:
         api = ApiLabeller(names, client, force=force, state=state)
-        return Labelled(
+        before = dict(api.nodes)
+        labelled = Labelled(
             nodes=tuple(api.settle(release).values()),
             strangers=api.nodes_without_host(),
             remarks=api.remarks(),
         )
+        if not (events or metrics):
+            return labelled
+        file = state.known_nodes_file(api.labelling.manager)
+        known = read_known(file, client.access.server)
+        changes = find_changes(known, before, labelled.nodes, api.labelling)
+        missing = record_events(client, changes) if events else ""
+        left = left_nodes(known, before, labelled.nodes, api.labelling, changes=changes)
+        write_atomically(file, left.model_dump_json() + "\n")
+        if metrics:
+            text = metrics_text(left, labelled.nodes, api.labelling, time.time())
+            write_atomically(metrics, text, mode=0o644)
+    return labelled.model_copy(
+        update={
+            "changes": tuple(f"{each.reason}: {each.node}: {each.note}" for each in changes),
+            "remarks": (*labelled.remarks, *filter(None, [missing])),
+        }
+    )
 
 
 def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels | None]]:

@@ -31,6 +31,7 @@ _WHY_PATCH = "Labels, by server-side apply. The policy beside this file limits i
 _WHY_PODS = "With `labels: api`, so that no release is removed that a pod mounts."
 _WHY_FEATURES = "For plan --from-cluster, if Node Feature Discovery runs."
 _WHY_SLICES = "For plan --from-cluster, if a DRA driver runs."
+_WHY_EVENTS = "With --events, as in emit labeller."
 
 _OURS_ALONE = (
     "variables.{was}.all(key, key.startsWith(variables.prefix)"
@@ -67,15 +68,28 @@ def _roles(account: dict[str, str], name: str) -> list[dict[str, object]]:
         Note(_rule("nfd.k8s-sigs.io", "nodefeatures", "list"), _WHY_FEATURES),
         Note(_rule("resource.k8s.io", "resourceslices", "list"), _WHY_SLICES),
     ]
-    binding = {
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": NAME},
-        "subjects": [FlowStyle({"kind": "ServiceAccount", **account})],
-    }
+    events = [Note(_rule("events.k8s.io", "events", "create"), _WHY_EVENTS)]
+    there = {"namespace": "default"}  # the one of events about objects without a namespace
     return [
         object_head("v1", "ServiceAccount", **account),
         {**object_head(f"{_RBAC}/v1", "ClusterRole", name=NAME), "rules": rules},
-        {**object_head(f"{_RBAC}/v1", "ClusterRoleBinding", name=name), **binding},
+        {
+            **object_head(f"{_RBAC}/v1", "ClusterRoleBinding", name=name),
+            **_binding("ClusterRole", account),
+        },
+        {**object_head(f"{_RBAC}/v1", "Role", name=NAME, **there), "rules": events},
+        {
+            **object_head(f"{_RBAC}/v1", "RoleBinding", name=name, **there),
+            **_binding("Role", account),
+        },
     ]
+
+
+def _binding(kind: str, account: dict[str, str]) -> dict[str, object]:
+    return {
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": NAME},
+        "subjects": [FlowStyle({"kind": "ServiceAccount", **account})],
+    }
 
 
 def _rule(group: str, resource: str, *verbs: str) -> FlowStyle:

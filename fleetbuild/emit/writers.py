@@ -159,7 +159,7 @@ def login(config: Config, delivery: Delivery) -> EmittedFiles:
 
 
 def labeller(emission: Emission) -> EmittedFiles:
-    """Return a CronJob that labels Nodes from within the cluster."""
+    """Return a Deployment that labels Nodes from within the cluster."""
     return EmittedFiles(labeller_files(emission.plan, emission.config, emission.delivery))
 
 

@@ -93,6 +93,7 @@ class Labelled(Frozen):
     nodes: tuple[LabelResult, ...] = ()
     strangers: tuple[str, ...] = ()  # Nodes that match no host
     remarks: tuple[str, ...] = ()  # how hosts were matched to Nodes
+    changes: tuple[str, ...] = ()  # since the last labelling, if somebody asked for them
 
     @property
     def exit_code(self) -> int:

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 TOKEN = "a-token"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 
 @dataclass
@@ -97,6 +98,7 @@ class FakeApi:
         self.slices: list[dict[str, Any]] | None = None  # ResourceSlices; None: no such API
         self.pods: list[dict[str, Any]] = []
         self.features: list[dict[str, Any]] | None = None  # NodeFeatures; None: no such API
+        self.events: list[dict[str, Any]] = []
         self.asked: list[Asked] = []
         self.tokens = {TOKEN}
         self.before: Callable[[Asked], None] = lambda _: None
@@ -152,6 +154,9 @@ class FakeApi:
             raise Say(401, "Unauthorized", "Unauthorized")
         self.before(asked)
         with self.lock:
+            if asked.verb == "POST" and asked.path == EVENTS:
+                self.events.append(asked.body)
+                return 201, asked.body
             match asked.verb, asked.path.strip("/").split("/"):
                 case "GET", ["api", "v1", "nodes"]:
                     name = asked.query.get("fieldSelector", "").removeprefix("metadata.name=")
@@ -317,7 +322,7 @@ def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
             except OSError:
                 self.close_connection = True  # whoever asked has given up
 
-        do_GET = do_PATCH = _handle  # noqa: N815 the names are http.server's
+        do_GET = do_PATCH = do_POST = _handle  # noqa: N815 the names are http.server's
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -7,7 +7,7 @@ the keyword parameters of the plug-in's function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -133,6 +133,23 @@ ForceConflicts = Annotated[
         "--force-conflicts",
         help="With --apply or --remove: also change fleetbuild's labels that another field manager "
         "has set.",
+    ),
+]
+
+Events = Annotated[
+    bool,
+    typer.Option(
+        "--events",
+        help="With --apply: record on each Node what changed since the last time: joined, left, "
+        "labels that somebody changed, another class.",
+    ),
+]
+Metrics = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics",
+        metavar="FILE",
+        help="With --apply: write the Nodes by class and the changes to a file for Prometheus.",
     ),
 ]
 
@@ -291,15 +308,23 @@ def labels(
     *,
     remove: Remove = False,
     labels: LabelOptions,
+    events: Events = False,
+    metrics: Metrics = None,
     out: Out = None,
     output: OutputOptions,
 ) -> None:
     """Write the labels of the nodes, or set or remove them in a cluster."""
+    changes = {"events": events, "metrics": metrics}
     with output.session() as run:
         if not (labels.apply or remove):
             labels.refuse_without("--apply or --remove")
+        for option, value in changes.items():
+            if value and not labels.apply:
+                raise UsageError(
+                    f"--{option} needs --apply.", f"Add --apply, or leave out --{option}."
+                )
         if not remove:
-            _emit(run, "labels", out, labels)
+            _emit(run, "labels", out, labels, changes)
             return
         for option, value in {"--apply": labels.apply, "--out": out}.items():
             if value:
@@ -361,7 +386,7 @@ def labeller(
     out: Out = None,
     output: OutputOptions,
 ) -> None:
-    """Write a CronJob that labels the cluster's Nodes, joining ones too.
+    """Write a Deployment that labels the cluster's Nodes, joining ones too.
 
     --image names an image that holds fleetbuild; `make image` builds one.
     """
@@ -437,7 +462,12 @@ def _fleet(run: Session, cluster: ClusterOptions | None = None) -> Fleet:
 
 
 def _emit(
-    run: Session, kind: str, out: Path | None, labels: LabelOptions | None = None, **inputs: Any
+    run: Session,
+    kind: str,
+    out: Path | None,
+    labels: LabelOptions | None = None,
+    changes: Mapping[str, Any] | None = None,
+    **inputs: Any,
 ) -> None:
     """Write the files of a kind, and say which; with --apply, label the cluster's Nodes too."""
     fleet = _fleet(run, labels)
@@ -447,14 +477,14 @@ def _emit(
         run.out.say(*(f"Wrote {file}" for file in written))
         for sentence in emitted.warnings:
             run.out.warn(f"warning: {sentence}")
-    labelled = _label(run, fleet, labels) if labels and labels.apply else {}
+    labelled = _label(run, fleet, labels, **(changes or {})) if labels and labels.apply else {}
     if run.out.json:
         document = {"files": written, "warnings": list(emitted.warnings), **labelled}
         run.out.document({"format_version": "1.0", **document})
 
 
 def _label(
-    run: Session, fleet: Fleet, options: LabelOptions, *, remove: bool = False
+    run: Session, fleet: Fleet, options: LabelOptions, *, remove: bool = False, **changes: Any
 ) -> dict[str, Any]:
     """Set or remove labels in the cluster, and say of which Nodes; return the document about it."""
     from fleetbuild.cli.show.progress import waiting
@@ -462,7 +492,7 @@ def _label(
 
     with waiting(run.out, "Removing labels" if remove else "Labelling"):
         change = fleet.unlabel if remove else fleet.label
-        labelled = change(force=options.force_conflicts)
+        labelled = change(force=options.force_conflicts, **changes)
     run.out.say(*(unlabelled_lines if remove else labelled_lines)(labelled))
     run.exit_code = labelled.exit_code
     return labelled.model_dump(mode="json")

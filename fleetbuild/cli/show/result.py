@@ -182,7 +182,7 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
 def labelled_lines(labelled: Labelled) -> list[str]:
     """Return the results of labelling a cluster; the count comes last."""
     lines = label_troubles(labelled.nodes)
-    lines += labelled.remarks
+    lines += [*labelled.remarks, *map(clean, labelled.changes)]
     if labelled.strangers:
         others = fold(labelled.strangers)
         lines.append(f"Nodes of the cluster that are not in the inventory: {others}")

@@ -146,6 +146,7 @@ LONGEST_ANSWER = 300.0  # seconds from an answer's first byte to its last
 _BLOCK = 1024**2
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MERGE = "application/merge-patch+json"
+CREATE = "application/json"
 MAX_PAGES = 400  # 200,000 Nodes or pods
 LISTINGS = 3  # of a list that expires while it is read
 _GONE = 410
@@ -237,6 +238,10 @@ class Client:
     def merge(self, path: str, change: Json, *, manager: str) -> Json:
         """Apply a merge patch; null removes a key, whoever owns it."""
         return self._ask("PATCH", path, {"fieldManager": manager}, change, MERGE)
+
+    def create(self, path: str, document: Json) -> Json:
+        """Create an object in a collection. After a retry it may be there already (409)."""
+        return self._ask("POST", path, {"fieldValidation": "Strict"}, document, CREATE)
 
     def _ask(
         self,

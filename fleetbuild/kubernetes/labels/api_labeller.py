@@ -56,15 +56,16 @@ class ApiLabeller:
     ) -> None:
         self._given, self._client, self._state, self._former = names, client, state, former
         controller = state.create().controller() if state else ""
-        self._labelling = Labelling(names.domain, names.release, force, controller, asked)
+        self.labelling = Labelling(names.domain, names.release, force, controller, asked)
 
     @cached_property
-    def _nodes(self) -> dict[str, ClusterNode]:
+    def nodes(self) -> dict[str, ClusterNode]:
+        """The cluster's Nodes, as far as this labeller knows them."""
         return list_nodes(self._client)
 
     @cached_property
     def _matched(self) -> dict[str, str]:
-        return matched(self._given, self._nodes)
+        return matched(self._given, self.nodes)
 
     @cached_property
     def _names(self) -> LabelTargets:
@@ -74,7 +75,7 @@ class ApiLabeller:
         """See Labeller."""
         present = self._nodes_of_hosts()
         if present:
-            may_label(self._client, present[0], self._labelling)
+            may_label(self._client, present[0], self.labelling)
         cleared = self._former.clear() if self._former else ""
         no_pods = may_list_pods(self._client) if installs else ""
         return " ".join((*self.remarks(), *filter(None, (cleared, no_pods))))
@@ -90,7 +91,7 @@ class ApiLabeller:
     def _nodes_of_hosts(self) -> list[ClusterNode]:
         """Return the Nodes of the hosts; raise if no host has one, as in a wrong cluster."""
         hosts = self._names.nodes
-        present = [node for called in hosts.values() if (node := self._nodes.get(called))]
+        present = [node for called in hosts.values() if (node := self.nodes.get(called))]
         if hosts and not present:
             raise BlockedError(
                 f"None of the {len(hosts)} hosts is a Node of {self._client.access.where}.",
@@ -133,19 +134,19 @@ class ApiLabeller:
         present = self._nodes_of_hosts()
         wanted = {name: self._wanted(name, labels) for name, labels in release.items()}
         if present and not all(self._is_settled(*item) for item in wanted.items()):
-            may_label(self._client, present[0], self._labelling)
+            may_label(self._client, present[0], self.labelling)
         return self._label(wanted)
 
     def nodes_without_host(self) -> tuple[str, ...]:
         """Return the Nodes that match no host."""
-        return tuple(sorted(self._nodes.keys() - set(self._names.nodes.values())))
+        return tuple(sorted(self.nodes.keys() - set(self._names.nodes.values())))
 
     def _wanted(self, name: str, release: Labels | None) -> WantedLabels:
         return WantedLabels(release, self._names.hardware.get(name))
 
     def _is_settled(self, name: str, wanted: WantedLabels) -> bool:
-        node = self._nodes.get(self._names.in_cluster(name))
-        return node is None or is_settled(node, wanted, self._labelling)
+        node = self.nodes.get(self._names.in_cluster(name))
+        return node is None or is_settled(node, wanted, self.labelling)
 
     def _label(self, wanted: Mapping[str, WantedLabels], *, trust: bool = True) -> Results:
         """Patch the Nodes that lack wanted labels; with `trust`, skip Nodes that looked right."""
@@ -155,15 +156,15 @@ class ApiLabeller:
             called = self._names.in_cluster(name)
             if trust and self._is_settled(name, wanted[name]):
                 results[name] = self._result(
-                    name, Outcome("unchanged", labels=self._nodes[called].labels)
+                    name, Outcome("unchanged", labels=self.nodes[called].labels)
                 )
             else:
                 open_[name] = called
         if open_ and self._state:
             self._state.note_api_labels(self._names.release, self._client.access.context)
         by_node = {called: wanted[name] for name, called in open_.items()}
-        outcomes = label_nodes(self._client, self._nodes, by_node, self._labelling)
-        self._nodes.update({name: each.node for name, each in outcomes.items() if each.node})
+        outcomes = label_nodes(self._client, self.nodes, by_node, self.labelling)
+        self.nodes.update({name: each.node for name, each in outcomes.items() if each.node})
         results |= {name: self._result(name, outcomes[called]) for name, called in open_.items()}
         return {name: results[name] for name in wanted}
 
@@ -179,7 +180,7 @@ class ApiLabeller:
                 reason=f"{fold(claimants)} all have the Node name {called}.",
                 fix="Set kubernetes_node for each host.",
             )
-        if called not in self._nodes and (alike := self._alike(called)):
+        if called not in self.nodes and (alike := self._alike(called)):
             return LabelResult(
                 node=name,
                 kubernetes_node=called,
@@ -187,7 +188,7 @@ class ApiLabeller:
                 reason=f"Several Nodes match this host: {fold(alike)}.",
                 fix="Set kubernetes_node for this host.",
             )
-        if called not in self._nodes:
+        if called not in self.nodes:
             return LabelResult(
                 node=name,
                 kubernetes_node=called,
@@ -200,7 +201,7 @@ class ApiLabeller:
 
     def _alike(self, called: str) -> list[str]:
         """Return the Nodes whose first name part is the host's short name."""
-        return [node for node in self._nodes if node.startswith(f"{called}.")]
+        return [node for node in self.nodes if node.startswith(f"{called}.")]
 
     def _result(self, name: str, outcome: Outcome) -> LabelResult:
         return result_of(name, self._names.in_cluster(name), outcome, self._names.domain)

@@ -1,4 +1,4 @@
-"""What runs in the cluster itself: the policy of `emit policy`, the CronJob of `emit labeller`."""
+"""What runs in the cluster itself: what `emit policy` and `emit labeller` write."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -133,7 +137,7 @@ def test_each_release_and_domain_has_its_own_policy_and_label() -> None:
 # The labeller -------------------------------------------------------------------------------------
 
 
-def cron(plan: Plan = PLAN, config: Config | None = None, **delivery: Any) -> dict[str, Any]:
+def labeller(plan: Plan = PLAN, config: Config | None = None, **delivery: Any) -> dict[str, Any]:
     made = Delivery(image="registry.example.com/fleetbuild:1", **delivery)
     return documents(labeller_files(plan, config or Config(), made)[FILE])
 
@@ -148,7 +152,7 @@ def test_kubernetes_takes_the_labeller_and_it_uses_the_login_of_emit_rbac() -> N
     for each in found.values():
         accept(each, NEWEST)
         assert each["metadata"]["namespace"] == account["namespace"] == "team"
-    pod = found["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod = found["Deployment"]["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == account["name"]
 
 
@@ -158,7 +162,7 @@ def test_its_configuration_decides_the_same_classes_and_has_no_address() -> None
         index=("https://me:secret@pypi.example.org/simple",),
         python="3.12",
     )
-    text = cron(config=config)["ConfigMap"]["data"]["fleetbuild.yml"]
+    text = labeller(config=config)["ConfigMap"]["data"]["fleetbuild.yml"]
     given = Config.model_validate(yaml.safe_load(text))
     assert "secret" not in text
     assert given.python == "3.12"
@@ -167,11 +171,15 @@ def test_its_configuration_decides_the_same_classes_and_has_no_address() -> None
 
 
 def test_it_has_what_the_site_asks_of_pods() -> None:
-    spec = cron(pods=Pods(priority_class="batch", labels={"team": "a"}, ttl=60))["CronJob"]["spec"]
-    template = spec["jobTemplate"]["spec"]["template"]
+    pods = Pods(priority_class="batch", labels={"team": "a"}, cpu_limit="1")
+    spec = labeller(pods=pods)["Deployment"]["spec"]
+    template = spec["template"]
     assert template["spec"]["priorityClassName"] == "batch"
+    assert [each["resources"]["limits"]["cpu"] for each in template["spec"]["containers"]] == [
+        "1"
+    ] * 2
+    assert template["metadata"]["labels"].items() >= spec["selector"]["matchLabels"].items()
     assert template["metadata"]["labels"]["team"] == "a"
-    assert spec["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 60
 
 
 def test_without_an_image_it_says_how_to_make_one(tmp_path: Path) -> None:
@@ -185,39 +193,76 @@ def test_without_an_image_it_says_how_to_make_one(tmp_path: Path) -> None:
     assert (tmp_path / "manifests" / "labeller" / FILE).is_file()
 
 
-def test_its_script_labels_a_node_that_joins(tmp_path: Path) -> None:
-    """The script of the manifest as it is, but for the folders, with the real command."""
-    found = cron()
-    script = found["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0][
-        "command"
-    ][2]
-    work, config = tmp_path / "work", tmp_path / "config"
-    for folder in (work, config):
-        folder.mkdir(mode=0o777)
-        folder.chmod(0o777)  # as volumes are
-    (config / "fleetbuild.yml").write_text(found["ConfigMap"]["data"]["fleetbuild.yml"])
-    script = script.replace("/config", str(config))
+def containers() -> dict[str, Any]:
+    pod = labeller()["Deployment"]["spec"]["template"]["spec"]
+    return {each["name"]: each for each in pod["containers"]}
+
+
+def test_its_script_labels_a_node_that_joins_and_notices_what_else_changed(tmp_path: Path) -> None:
+    """The script of the manifest as it is, but for the folders and the time, with the command."""
+    script = containers()["labeller"]["command"][2]
+    for folder in ("config", "metrics", "tmp"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder).chmod(0o777)  # as volumes are
+        script = re.sub(rf"(?<=[ =])/{folder}/", f"{tmp_path}/{folder}/", script)
+    script = script.replace("sleep 900 & wait $!", "break")
+    text = labeller()["ConfigMap"]["data"]["fleetbuild.yml"]
+    (tmp_path / "config" / "fleetbuild.yml").write_text(text)
     bin_ = Path(sys.executable).parent
     assert shutil.which("fleetbuild", path=str(bin_))
     with FakeApi().serving() as api:
-        api.features = [feature("old", *rung_flags(RUNGS["avx2"]))]
-        api.nodes["old"] = FakeNode("old", {}, status=status())
+        api.features = []
+
+        def join(*names: str, rung: str = "avx2") -> None:
+            for name in names:
+                api.features = [*(api.features or []), feature(name, *rung_flags(RUNGS[rung]))]
+                api.nodes[name] = FakeNode(name, {}, status=status())
+
         environment = {
             "PATH": f"{bin_}:{os.environ['PATH']}",
             "KUBECONFIG": str(api.kubeconfig(tmp_path)),
             "UV_OFFLINE": "1",
-            "TMPDIR": str(work),
         }
 
-        def run() -> None:
+        def run() -> list[tuple[str, str]]:
+            api.events.clear()
             ran = subprocess.run(
                 ["sh", "-c", script], env=environment, capture_output=True, text=True, check=False
             )
             assert ran.returncode == 0, ran.stdout + ran.stderr
+            return sorted((each["reason"], each["regarding"]["name"]) for each in api.events)
 
-        run()
-        assert ours(api, "old")["class"] == "cpu-avx2"
-        api.features.append(feature("new", *rung_flags(RUNGS["avx2"])))
-        api.nodes["new"] = FakeNode("new", {}, status=status())
-        run()
-        assert ours(api, "new") == {"class": "cpu-avx2", "isa": "avx2"}
+        join("stays", "leaves", "loses")
+        assert run() == [("Labelled", "leaves"), ("Labelled", "loses"), ("Labelled", "stays")]
+        assert ours(api, "stays")["class"] == "cpu-avx2"
+        assert run() == []
+        join("joins")
+        del api.nodes["leaves"]
+        api.set("loses", {"fleetbuild.dev/class": None}, by="kubectl-label")  # type: ignore[dict-item]
+        assert run() == [("Labelled", "joins"), ("LabelsRestored", "loses"), ("NodeLeft", "leaves")]
+        assert ours(api, "joins") == ours(api, "loses") == {"class": "cpu-avx2", "isa": "avx2"}
+        assert run() == []
+    lines = (tmp_path / "metrics" / "metrics").read_text().splitlines()
+    assert 'fleetbuild_nodes{class="cpu-avx2"} 3' in lines
+    assert 'fleetbuild_node_changes_total{reason="Labelled"} 4' in lines
+    assert 'fleetbuild_node_changes_total{reason="NodeLeft"} 1' in lines
+
+
+def test_prometheus_gets_the_metrics_as_text(tmp_path: Path) -> None:
+    (tmp_path / "metrics").write_text("fleetbuild_nodes 1\n")
+    code = containers()["metrics"]["command"][2].replace("/metrics", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    code = code.replace("9180", str(port))
+    address = {**os.environ, "POD_IP": "127.0.0.1"}
+    with subprocess.Popen([sys.executable, "-c", code], env=address) as server:
+        try:
+            for _ in range(100):
+                try:
+                    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                        break
+                except URLError:
+                    time.sleep(0.1)
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4"
+        finally:
+            server.kill()

@@ -26,8 +26,8 @@ def documents(namespace: str = "fleetbuild", domain: str = "fleetbuild.dev") -> 
 def test_kubernetes_takes_the_files() -> None:
     found = documents()
     assert list(found) == [
-        "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
+        "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+        "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
     ]  # fmt: skip
     for kind, each in found.items():
         accept(each, NEWEST)
@@ -45,11 +45,17 @@ def test_the_login_has_the_rights_that_fleetbuild_uses_and_no_others() -> None:
         "nodefeatures": ["list"],
         "resourceslices": ["list"],
     }
+    role = documents()["Role"]
+    (rule,) = role["rules"]
+    assert role["metadata"]["namespace"] == "default"
+    assert (rule["apiGroups"], rule["resources"]) == (["events.k8s.io"], ["events"])
+    assert rule["verbs"] == ["create"]
 
 
 def test_the_policy_is_for_the_login_that_is_bound() -> None:
     found = documents("team-a")
     (subject,) = found["ClusterRoleBinding"]["subjects"]
+    assert found["RoleBinding"]["subjects"] == [subject]
     account = found["ServiceAccount"]["metadata"]
     assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
     (condition,) = found["ValidatingAdmissionPolicy"]["spec"]["matchConditions"]
@@ -60,10 +66,11 @@ def test_the_policy_is_for_the_login_that_is_bound() -> None:
 
 
 def test_logins_of_two_namespaces_have_separate_policies() -> None:
-    for kind in ("ClusterRoleBinding", "ValidatingAdmissionPolicy"):
+    for kind in ("ClusterRoleBinding", "RoleBinding", "ValidatingAdmissionPolicy"):
         one, other = (documents(name)[kind]["metadata"]["name"] for name in ("a", "b"))
         assert one != other
-    assert documents("a")["ClusterRole"] == documents("b")["ClusterRole"]
+    for kind in ("ClusterRole", "Role"):
+        assert documents("a")[kind] == documents("b")[kind]
 
 
 def test_the_policy_allows_the_label_domain_alone() -> None:

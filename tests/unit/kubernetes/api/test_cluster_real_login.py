@@ -11,13 +11,16 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
+from fleetbuild import Cluster, Fleet
 from fleetbuild.emit.rbac import login_files
 from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.api.kubeconfig import find_access
 from fleetbuild.kubernetes.api.nodes import list_nodes
 from fleetbuild.kubernetes.api.pods import may_list_pods
 from fleetbuild.kubernetes.labels.apply import Labelling, Outcome, WantedLabels, label_nodes
+from fleetbuild.plan.document.serialize import with_digest
 from tests.factories import real_api
+from tests.factories.plans import reused_plan
 from tests.factories.real_api import ADMIN, KUBELET, RealApi, eventually
 
 pytestmark = pytest.mark.skipif(
@@ -37,7 +40,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
             api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
             for text in login_files(domain, space).values():
                 for document in yaml.safe_load_all(text):
-                    if (document["kind"], space) != ("ClusterRole", "reserved"):
+                    shared = document["kind"] in ("ClusterRole", "Role")
+                    if not shared or space == "fleetbuild":
                         api.create(document)
         yield api
 
@@ -95,6 +99,34 @@ def test_it_sets_changes_takes_over_and_removes_its_own_labels(
         assert label(client, WantedLabels({}, {}), forced).state == "labelled"
         assert api.labels("a") == KEPT
         assert not may_list_pods(client)
+
+
+def test_it_records_what_changed_on_nodes_and_may_read_no_event(
+    api: RealApi, tmp_path: Path
+) -> None:
+    api.add("b")
+    cluster = Cluster(api.kubeconfig(tmp_path, token=token_of(api)))
+    fleet = Fleet(state_dir=tmp_path / "state", cluster=cluster)
+    plan = with_digest(reused_plan("a", "b"))
+    events = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+    def label() -> list[tuple[str, str]]:
+        api.ask("DELETE", events)
+        labelled = fleet.label(plan=plan, events=True)
+        assert not labelled.remarks
+        found = api.ask("GET", events)["items"]
+        return sorted((each["reason"], each["regarding"]["name"]) for each in found)
+
+    assert label() == [("Labelled", "a"), ("Labelled", "b")]
+    assert label() == []
+    api.set("a", {f"{DOMAIN}/class": None}, by="kubectl-label")
+    api.delete("b")
+    assert label() == [("LabelsRestored", "a"), ("NodeLeft", "b")]
+    assert label() == []
+    api.set("a", {f"{DOMAIN}/class": "mine"}, by="kubectl-label")
+    assert label() == [("LabelsRefused", "a")]
+    with pytest.raises(HTTPError, match="403"):
+        api.ask("GET", events, token=token_of(api))
 
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
