@@ -1,7 +1,13 @@
-"""The values files for Helm charts give a pod what the emitted workloads have."""
+"""The values files for Helm charts give a pod what the emitted workloads have.
 
+Charts are rendered by the program `helm`, else by Helm's library from PyPI: make test-helm.
+"""
+
+import importlib.util
+import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +20,14 @@ from tests.factories.delivery import KINDS, WAYS, delivery, wheels_of
 from tests.factories.plans import gpu_fleet
 
 HELM = shutil.which("helm")
+LIBRARY = importlib.util.find_spec("helm_python")
+# Helm's library is Go's, so it has a process of its own.
+CREATE = "from helm_python.chart import Chart; import sys; Chart.create(sys.argv[1], '.')"
+RENDER = """
+import json, sys
+from helm_python.chart import Chart
+print(json.dumps(Chart.load(sys.argv[1]).render(json.load(sys.stdin), name="web")))
+"""
 SITE = Pods(
     labels={"team": "vision"},
     image_pull_secrets=("login",),
@@ -66,11 +80,27 @@ def test_values_have_what_the_emitted_pods_have(way: str, kind: str) -> None:
         )
 
 
+def deployment_of(chart: Path, values: Path) -> dict[str, Any]:
+    """The Deployment that Helm makes of a chart with these values."""
+    command = [str(HELM), "template", "web", str(chart), "--values", str(values)]
+    if HELM:
+        made = [subprocess.run(command, check=True, capture_output=True, text=True).stdout]
+    else:
+        command = [sys.executable, "-c", RENDER, str(chart)]
+        given = json.dumps(yaml.safe_load(values.read_text()))
+        ran = subprocess.run(command, input=given, check=True, capture_output=True, text=True)
+        made = [text for name, text in json.loads(ran.stdout).items() if name.endswith(".yaml")]
+    documents = [each for text in made for each in yaml.safe_load_all(text) if each]
+    (found,) = (each for each in documents if each["kind"] == "Deployment")
+    return dict(found)
+
+
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A chart as `helm create` makes it, with the keys that our comments ask for."""
     folder = tmp_path_factory.mktemp("helm")
-    subprocess.run([str(HELM), "create", "web"], cwd=folder, check=True, capture_output=True)
+    command = [str(HELM), "create", "web"] if HELM else [sys.executable, "-c", CREATE, "web"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
     template = folder / "web" / "templates" / "deployment.yaml"
     text = template.read_text()
     more = [FIELD.format(key=key, indent=" " * 6, deep=8) for key in OF_POD]
@@ -83,17 +113,13 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "web"
 
 
-@pytest.mark.skipif(not HELM, reason="no helm")
+@pytest.mark.skipif(not (HELM or LIBRARY), reason="no helm: make test-helm")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_chart_renders_with_them(chart: Path, tmp_path: Path, way: str) -> None:
     files = render_helm(gpu_fleet(), **settings(way, "deployment"))
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-        command = [str(HELM), "template", "web", str(chart), "--values", str(tmp_path / name)]
-        made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        (deployment,) = (
-            each for each in yaml.safe_load_all(made) if each and each["kind"] == "Deployment"
-        )
+        deployment = deployment_of(chart, tmp_path / name)
         values, pod = yaml.safe_load(text), pod_of(yaml.safe_dump(deployment))
         container = pod["containers"][0]
         for key in ("nodeSelector", "tolerations", "imagePullSecrets", "volumes", *OF_POD):
