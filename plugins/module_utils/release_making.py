@@ -15,7 +15,7 @@ import tempfile
 
 from . import release_files
 from .release_lease import changing
-from .release_receiving import remove_received, staged, take_in
+from .release_receiving import keep_wheels, remove_received, staged, take_in
 from .release_root import Problem, remove
 from .release_signature import Signatures
 from .wheel_installer import install, keep_uv, kept_uv, make_environment
@@ -54,6 +54,7 @@ def make(root, params, check):
             if root.serves(release_id):
                 root.put_aside(release_id)
             made = assemble(root, params)
+            keep_wheels(root, params)
             remove_received(params)
             if params["counter"]:
                 lease.renew(params["counter"])  # the verification begins
@@ -64,7 +65,7 @@ def assemble(root, params):
     """Create the environment at its final path, and its manifest last; return what made it."""
     path = root[params["release_id"]]
     for wheel in params["wheels"]:
-        take_in(params, wheel)
+        take_in(root, params, wheel)
     remove(path)  # left by an interrupted run, or damaged
     os.makedirs(path)
     with open(os.path.join(path, release_files.RECORD), "xb"):
@@ -75,7 +76,7 @@ def assemble(root, params):
         make_environment(params["python"], path, run)
         before = commands(path)
         if files:
-            made = install(path, files, uv_of(params), run)
+            made = install(path, files, uv_of(root, params), run)
         refuse_unannounced(params["wheels"], before, commands(path))
         Signatures(root).keep(params["release_id"], params["statement"], params["signature"])
         seal(path, params["manifest"])
@@ -120,7 +121,7 @@ def refuse_unannounced(wheels, before, after):
         )
 
 
-def uv_of(params):
+def uv_of(root, params):
     """Return the path of the uv that the controller sent, now or earlier, or ""."""
     if not params["uv"]:
         return ""
@@ -128,7 +129,7 @@ def uv_of(params):
     kept = kept_uv(folder, params["uv"])
     if not os.path.exists(kept):
         try:
-            take_in(params, params["uv"])
+            take_in(root, params, params["uv"])
         except (Problem, OSError):  # pip does it
             return ""
         keep_uv(folder, params["uv"], staged(params, params["uv"]))

@@ -3,6 +3,10 @@
 They go into the folder `wheels` beside the releases, by hash. A user who cannot write there gets
 them into a folder of his own, from which root takes them.
 
+The wheels of complete releases are kept in `.wheels` beside them, so that no wheel is sent again
+that another release holds. Each release has a name of its own there for each of its wheels; the
+file behind these names is the same, so it is gone with the last of the releases.
+
 Standard library only, Python 3.6 or newer.
 """
 
@@ -15,10 +19,11 @@ import shutil
 import stat
 
 from . import release_files
-from .release_root import Problem
+from .release_root import ASIDE, Problem
 from .wheel_installer import kept_uv
 
 OWN = re.compile(r"/.+/[.]cache/fleetbuild/incoming/[0-9a-f]{16}\Z")
+_KEPT = re.compile(r"[0-9a-f]{64}[.](?P<release>[A-Za-z0-9][A-Za-z0-9._-]*)\Z")
 
 
 def staged(params, file):
@@ -38,14 +43,15 @@ def wanted_files(params):
     return params["wheels"] + uv
 
 
-def missing(params, folder):
-    """Return the files that are still to be sent; one that arrived damaged is sent again."""
+def missing(root, params, folder):
+    """Return the files that are still to be sent; a damaged one is sent again."""
     kept = kept_uv(os.path.dirname(params["staging"] or ""), params["uv"]) if params["uv"] else ""
     return [
         file
         for file in wanted_files(params)
         if not (file is params["uv"] and os.path.exists(kept))
         and not any(is_whole(path, file) for path in (staged(params, file), sent(folder, file)))
+        and not find_kept(root, file)
     ]
 
 
@@ -72,10 +78,24 @@ def expect(folder, files, mine):
         os.makedirs(os.path.join(folder, name), mode=0o755, exist_ok=True)
 
 
-def take_in(params, file):
+def find_kept(root, file):
+    """Return the path of a whole wheel that another release was made from, or ""."""
+    names = os.listdir(root.wheels) if os.path.isdir(root.wheels) else []
+    paths = [
+        os.path.join(root.wheels, name) for name in names if name.startswith(file["sha256"] + ".")
+    ]
+    whole = (path for path in paths if not os.path.islink(path) and is_whole(path, file))
+    return next(whole, "")
+
+
+def take_in(root, params, file):
     """Have a whole file beside the releases; raise if it arrived damaged, and remove it."""
     path, source = staged(params, file), sent(params["incoming"] or params["staging"], file)
     if is_whole(path, file):
+        return
+    kept = find_kept(root, file)
+    if kept:
+        link(kept, path)
         return
     arrived = ""
     if source != path and os.path.isfile(source):  # over what a copy that ended early left there
@@ -89,6 +109,18 @@ def take_in(params, file):
             ["run-to-copy"],
         )
     os.chmod(path, 0o644)
+
+
+def link(kept, path):
+    """Have a kept wheel under another name, too; copy it where a file has one name only."""
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    try:
+        os.link(kept, path)
+    except OSError:
+        copy(kept, path)
+        os.chmod(path, 0o644)
 
 
 def copy(source, path):
@@ -115,6 +147,27 @@ def copy(source, path):
                 found.update(chunk)
                 there.write(chunk)
     return found.hexdigest()
+
+
+def keep_wheels(root, params):
+    """Keep the wheels of a complete release. What fails here has them sent again, nothing else."""
+    with contextlib.suppress(OSError):
+        os.makedirs(root.wheels, mode=0o755, exist_ok=True)
+        for wheel in params["wheels"]:
+            name = "{}.{}".format(wheel["sha256"], params["release_id"])
+            os.replace(staged(params, wheel), os.path.join(root.wheels, name))
+
+
+def forget_wheels(root):
+    """Remove the kept wheels of releases that are gone; the rest of the folder is left alone."""
+    for name in os.listdir(root.wheels) if os.path.isdir(root.wheels) else []:
+        kept = _KEPT.match(name)
+        owner = kept.group("release") if kept else ""
+        if kept and not any(map(os.path.lexists, (root[owner], root[ASIDE + owner]))):
+            with contextlib.suppress(IsADirectoryError):
+                os.unlink(os.path.join(root.wheels, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(root.wheels)
 
 
 def remove_received(params):

@@ -39,10 +39,12 @@ class Root:
         self.path = path
         self.releases = os.path.join(path, "releases")
         self.current = os.path.join(path, "current")
+        self.wheels = os.path.join(path, ".wheels")  # see release_receiving.keep_wheels
 
     def check(self, *more):
         """Refuse folders in which another user could replace files or links."""
-        own = [os.path.join(self.path, name) for name in (".lock", ".lease", ".signed")]
+        names = (".lock", ".lease", ".signed", ".wheels")
+        own = [os.path.join(self.path, name) for name in names]
         for path in (self.path, self.releases, *own, *more):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(path)

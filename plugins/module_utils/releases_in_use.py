@@ -9,6 +9,7 @@ import os
 import re
 import threading
 
+from .release_receiving import forget_wheels
 from .release_root import remove
 
 SECONDS = 1  # for reading processes, of which other users may start many and odd ones
@@ -34,6 +35,7 @@ def remove_unused(root, outdated, in_use):
     pruned = [name for name in outdated if root[name] not in uses]
     for name in pruned:
         remove(root[name])
+    forget_wheels(root)
     return pruned, kept
 
 

@@ -357,7 +357,7 @@ def look(root, params):
         "serving": root.serving(),
         "writable": may_write,
         "incoming": incoming,
-        "missing": missing(params, incoming) if params["staging"] and not expired else [],
+        "missing": missing(root, params, incoming) if params["staging"] and not expired else [],
     }
 
 

@@ -259,7 +259,8 @@ class Scene:
         kept = self.first
         self.lab.exec(
             node,
-            f"cd {INSTALL_PATH} && rm -rf releases/* releases/.[!.]* wheels .lease current.new &&"
+            f"cd {INSTALL_PATH} &&"
+            " rm -rf releases/* releases/.[!.]* wheels .wheels .lease current.new &&"
             f" cp -a {_SAVED} releases/{kept} && ln -sfn releases/{kept} current &&"
             f" echo {kept} > history || exit;"
             " rm -rf /home/fleet/.cache/* /home/fleet/.ansible/*;"

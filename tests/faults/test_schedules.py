@@ -96,6 +96,7 @@ def test_a_schedule_of_faults_leaves_a_whole_node(scene: Scene, seed: int) -> No
     found = scene.look(node)
     assert found["packages"] == ["second"], done
     assert found["staging"] == [], (found, done)
+    assert {name.partition(".")[2] for name in found["kept"]} <= {*found["releases"]}, (found, done)
     assert not found["lease"].get("controller"), (found, done)
 
 

@@ -69,6 +69,27 @@ def all_old_releases_are_removed() -> None:
     ]
 
 
+def a_kept_wheel_is_not_checked() -> None:
+    """A wheel of an earlier release is used as it lies there."""
+    nodes._receiving.is_whole = lambda path, _: os.path.exists(path)  # noqa: PTH110
+
+
+def kept_wheels_are_not_used() -> None:
+    """A wheel that another release holds is sent again."""
+    missing = nodes.release.missing
+
+    def wheels_too(root: Any, params: dict[str, Any], folder: str) -> list[dict[str, str]]:
+        wheels = params["wheels"]
+        return [*wheels, *(file for file in missing(root, params, folder) if file not in wheels)]
+
+    nodes.release.missing = wheels_too
+
+
+def kept_wheels_stay() -> None:
+    """The wheels of removed releases stay."""
+    nodes._in_use.forget_wheels = lambda _: None
+
+
 def there_are_no_canaries() -> None:
     """All nodes go in batches from the beginning."""
     rollout._try_canaries = lambda _, progress, __: (progress, None)
@@ -143,7 +164,8 @@ BROKEN: dict[str, Callable[[], None]] = {
     for work in (
         a_lease_is_not_checked, a_lease_refuses_nobody, a_release_is_verified_without_its_checks,
         a_manifest_is_written_first, a_switch_takes_two_steps, a_damaged_release_is_removed_first,
-        all_old_releases_are_removed, there_are_no_canaries, a_batch_takes_one_more,
+        all_old_releases_are_removed, a_kept_wheel_is_not_checked, kept_wheels_are_not_used,
+        kept_wheels_stay, there_are_no_canaries, a_batch_takes_one_more,
         failures_have_no_limit, labels_stay_during_a_change, a_failure_counts_as_installed,
         a_node_that_serves_it_gets_it_again, a_stored_wheel_is_built_again, nobody_cleans_up,
         a_drained_node_is_forgotten, two_runs_share_a_state_directory,

@@ -23,6 +23,7 @@ from tests.simulation.world import Ended, Process, Task, World, running
 release = plugin("modules.release")
 _lease = plugin("module_utils.release_lease")
 _making = plugin("module_utils.release_making")
+_receiving = plugin("module_utils.release_receiving")
 _verifying = plugin("module_utils.release_verifying")
 _files = plugin("module_utils.release_files")
 _root = plugin("module_utils.release_root")
@@ -215,12 +216,18 @@ class SimulatedNode:
         return self.about.model_copy(update={**about, "install_free_gb": free, "disk_gb": free})
 
     def damage(self) -> None:
-        """Change a file of the current release, as a disk or a person does."""
+        """Change a file of the current release and a kept wheel, as a disk or a person does."""
         file = self.folder / "current" / "lib" / "python3.11" / "changed"
         if file.parent.is_dir():
             self.changes += 1
             self.world.tell(f"{self.name}: a file of its release changes")
             file.write_text("changed")
+            for kept in self.kept_wheels()[:1]:
+                kept.write_text("changed")
+
+    def kept_wheels(self) -> list[Path]:
+        """Return the wheels that are kept for later releases."""
+        return sorted((self.folder / ".wheels").glob("*"))
 
     # The playbooks, as their tasks go
 
@@ -323,7 +330,11 @@ class SimulatedNode:
         return {}
 
     def _receive(self, folder: str, files: list[dict[str, Any]]) -> Reply:
+        process = running().process
         for file in files:
+            if isinstance(process, Module) and self.holder is process.run:
+                kept = _receiving.find_kept(self.root, file)
+                assert not kept, f"{file['file']} is sent, and {self.name} has it in {kept}"
             target = Path(folder) / file["sha256"] / file["file"]
             content = Path(file["path"]).read_bytes()
             target.write_bytes(content[: len(content) // 2])

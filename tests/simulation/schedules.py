@@ -325,6 +325,9 @@ class Schedule:
         assert self.cluster.labels.get(node.name) == serving, f"{node.name}: its label is wrong"
         staged = [path.name for path in node.staging.glob("*/*")]
         assert not staged, f"{node.name}: copied wheels remain: {staged}"
+        owners = {path.name.partition(".")[2] for path in node.kept_wheels()}
+        gone = {name for name in owners if not Path(node.root[name]).exists()}
+        assert not gone, f"{node.name}: wheels of releases that are gone remain: {gone}"
         holder = nodes.lease_of(node).get("controller")
         assert node.lied or not holder, f"{node.name}: the lease of {holder} remains"
         for controller in self.controllers:

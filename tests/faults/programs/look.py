@@ -44,6 +44,7 @@ found = {
     "current": current.readlink().name if current.is_symlink() else "",
     "releases": listed("releases"),
     "staging": listed("wheels"),
+    "kept": listed(".wheels"),
     "lease": lease(),
     **state(),
 }

@@ -1,0 +1,137 @@
+"""A wheel that another release on the node holds is not sent again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from uv import find_uv_bin
+
+from tests.factories.role_modules import plugin
+from tests.unit.roles.test_install_at_once import Node
+from tests.unit.roles.test_release_removal import take_off
+
+receiving = plugin("module_utils.release_receiving")
+
+
+@pytest.fixture
+def node(release: ModuleType, tmp_path: Path) -> Node:
+    """A node that serves r1, and is to get r2 of the same wheel."""
+    node = Node(release, tmp_path, Path(find_uv_bin()))
+    node.install()
+    rename(node, "r2")
+    return node
+
+
+def rename(node: Node, release_id: str) -> None:
+    node.params["release_id"] = release_id
+    node.params["manifest"] = {**node.params["manifest"], "id": release_id}
+
+
+def kept(node: Node) -> dict[str, Path]:
+    """The kept wheels by the release that they belong to."""
+    return {path.name.partition(".")[2]: path for path in Path(node.root.wheels).glob("*")}
+
+
+def test_a_wheel_of_two_releases_is_sent_once_and_is_one_file(node: Node) -> None:
+    assert node.begin()["missing"] == []
+    assert node.install()["active"]
+    assert kept(node)["r1"].samefile(kept(node)["r2"])
+    assert not Path(node.params["staging"]).exists()
+
+
+def test_a_user_who_cannot_write_sends_nothing_either(
+    node: Node, release: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(release, "writable", lambda *_: False)
+    assert node.begin()["missing"] == []
+
+
+def test_a_damaged_one_is_sent_again_and_replaced(node: Node) -> None:
+    content = kept(node)["r1"].read_bytes()
+    kept(node)["r1"].write_bytes(content[:-1])
+    assert node.begin()["missing"] == node.params["wheels"]
+    with pytest.raises(node.release.Problem, match="arrived damaged"):
+        node.install()
+    (file,) = node.params["wheels"]
+    Path(receiving.staged(node.params, file)).write_bytes(content)
+    assert node.install()["active"]
+    assert kept(node)["r2"].read_bytes() == content
+
+
+def test_a_damaged_release_is_made_again_from_its_kept_wheel(node: Node) -> None:
+    rename(node, "r1")
+    next(Path(node.root["r1"]).glob("lib/python3*/site-packages/small/__init__.py")).write_text("")
+    assert node.begin()["missing"] == []
+    assert node.install()["active"]
+    assert list(kept(node)) == ["r1"]
+
+
+def test_it_is_gone_with_the_last_release_that_holds_it(node: Node) -> None:
+    node.install(keep=1)
+    for name in ("r3", "r4"):
+        rename(node, name)
+        pruned = node.install(keep=1)["pruned"]
+    assert pruned == ["r2"]  # the release before the current one stays
+    assert set(kept(node)) == {"r3", "r4"}
+    take_off(node.root)
+    assert not Path(node.root.wheels).exists()
+
+
+def test_a_removal_that_was_killed_is_made_good_by_the_next(node: Node) -> None:
+    shutil.rmtree(node.root["r1"])  # killed before it came to the wheels
+    node.install()
+    assert list(kept(node)) == ["r2"]
+
+
+def test_other_files_are_left_alone(node: Node) -> None:
+    sha256 = node.params["wheels"][0]["sha256"]
+    folder = Path(node.root.wheels)
+    foreign = [folder / "notes", folder / f"{sha256}.gone", folder / f"{sha256[1:]}.r1"]
+    foreign[0].write_text("mine")
+    foreign[1].mkdir()
+    foreign[2].symlink_to(foreign[0])
+    node.install()
+    take_off(node.root)
+    assert sorted(folder.iterdir()) == sorted(foreign)
+
+
+def test_a_link_is_not_followed(node: Node, tmp_path: Path) -> None:
+    (wheel,) = kept(node).values()
+    shutil.move(wheel, tmp_path / "elsewhere")
+    wheel.symlink_to(tmp_path / "elsewhere")
+    assert node.begin()["missing"] == node.params["wheels"]
+
+
+def test_a_folder_that_others_can_write_is_refused(node: Node) -> None:
+    Path(node.root.wheels).chmod(0o777)
+    with pytest.raises(node.release.Problem, match=r"[.]wheels can be written by other users"):
+        node.root.check()
+
+
+def test_it_is_copied_where_files_have_one_name_only(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    assert node.install()["active"]
+    assert set(kept(node)) == {"r1", "r2"}
+
+
+def test_a_disk_that_keeps_nothing_has_the_wheel_sent_again(
+    release: ModuleType, tmp_path: Path
+) -> None:
+    node = Node(release, tmp_path, Path(find_uv_bin()))
+    Path(node.root.wheels).write_text("")  # so that no folder can be made
+    assert node.install()["active"]
+    assert not Path(node.params["staging"]).exists()
+    rename(node, "r2")
+    assert node.begin()["missing"] == node.params["wheels"]
