@@ -48,10 +48,18 @@ class Disk:
         root("mount", "-o", "loop,errors=remount-ro", self.image, self.at)
 
     def unmount(self) -> None:
-        """Unmount it once nothing uses it any more."""
+        """Unmount it, and wait until its file system is gone.
+
+        The kernel takes down the mounts of a container that has ended some time after it. Mounted
+        again before, it would be the same file system, with its error.
+        """
         until = time.monotonic() + _BUSY_SECONDS
         while os.path.ismount(self.at):
             root("umount", self.at, check=time.monotonic() > until)
+            time.sleep(0.1)
+        while root("losetup", "--associated", self.image):
+            if time.monotonic() > until:
+                raise LabError(f"{self.image} is still mounted somewhere.")
             time.sleep(0.1)
 
     def fill(self) -> None:
