@@ -204,7 +204,7 @@ def test_its_script_labels_a_node_that_joins_and_notices_what_else_changed(tmp_p
     for folder in ("config", "metrics", "tmp"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder).chmod(0o777)  # as volumes are
-        script = re.sub(rf"(?<=[ =])/{folder}/", f"{tmp_path}/{folder}/", script)
+    script = re.sub(r"(?<=[ =])/(?=(config|metrics|tmp)/)", f"{tmp_path}/", script)
     script = script.replace("sleep 900 & wait $!", "break")
     text = labeller()["ConfigMap"]["data"]["fleetbuild.yml"]
     (tmp_path / "config" / "fleetbuild.yml").write_text(text)
