@@ -28,6 +28,12 @@ _FAILURE = re.compile(
     r"(?:Failed to parse inventory with '(?P<plugin>\w+)' plugin|"
     r"Failed to parse \S+ with (?P<older>\w+) plugin): (?P<reason>.*)"
 )
+# A part of a limit that names hosts as fold() does.
+_FOLDED = re.compile(
+    r"(?:^|(?<=[,:\s]))([!&]*)([\w.-]*)\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]([\w.-]*)(?=[,:\s]|$)",
+    re.ASCII,
+)
+_MOST_FOLDED = 1000
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ def list_inventory(
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
         ended = _run(source, limit, secrets or Secrets(), on_start)
+        if limit and (other := _unfolded(limit, plain(ended.err))) != limit:
+            ended = _run(source, other, secrets or Secrets(), lambda: None)
         if is_there(source) and (problem := _without_groups(Path(source))):
             raise problem
         if ended.code != 0:
@@ -66,6 +74,27 @@ def list_inventory(
     if not listing.hosts:
         raise _no_hosts(source, limit, listing.warnings)
     return listing
+
+
+def _unfolded(limit: str, output: str) -> str:
+    """Return a limit in which names that fleetbuild folds, as n[1-3,7], are patterns of Ansible's.
+
+    Only if they match nothing as they are: to Ansible, GROUP[1-2] is the second and third host.
+    """
+
+    def pattern(found: re.Match[str]) -> str:
+        sign, head, folded, tail = found.groups()
+        ignored = found[0].removeprefix(sign) if tail else head
+        if "," not in folded and not re.search(rf"ignoring: {re.escape(ignored)}(?!\S)", output):
+            return found[0]
+        names: list[str] = []
+        for part in folded.split(","):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), int(last or first) + 1)
+            names += (str(number).zfill(len(first)) for number in numbers[:_MOST_FOLDED])
+        return f"{sign}~^{re.escape(head)}({'|'.join(names)}){re.escape(tail)}$"
+
+    return _FOLDED.sub(pattern, limit)
 
 
 def is_host_list(source: str) -> bool:

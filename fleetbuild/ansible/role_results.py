@@ -48,6 +48,9 @@ class RoleResult(BaseModel):
     isolation: Literal["container", "namespaces", "user", "none"] | None = None
     active: bool = False
     release_id: str | None = None
+    packages: Annotated[
+        tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=1000)
+    ] = ()
     damaged: bool = False
     output: str = ""
     reason: str = ""

@@ -179,7 +179,8 @@ def show_plan(run: Session, fleet: Fleet, plan: Plan, probing: float, resolving:
     """Show the plan as a table, what needs attention, and the count."""
     out = run.out
     out.say(plan_report.heading(plan, probing, resolving), "")
-    out.show(plan_report.plan_body(plan, out.console.width))
+    wide = out.columns >= plan_report.WIDE
+    out.show(plan_report.plan_body(plan, out.columns), out.columns if wide else None)
     if plan.tradeoffs:
         from fleetbuild.cli.show.tradeoffs import tradeoff_table
 
@@ -237,10 +238,11 @@ def run_task(
     work: Callable[[], Result],
     groups: Mapping[str, Sequence[str]] | None = None,
     failed: str = "failed to install",
+    shown: Plan | None = None,
 ) -> Result:
-    """Do the work while its events are shown, then say how it ended."""
+    """Do the work while its events are shown, then say how it ended; `shown` is a plan above it."""
     with listening(run.out, groups) as fleet.on_event:
         result = work()
-    run.out.say(*result_report.result_lines(result, failed))
+    run.out.say(*result_report.result_lines(result, failed, shown))
     run.exit_code = result.exit_code
     return result

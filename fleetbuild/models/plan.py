@@ -319,7 +319,8 @@ class Plan(Frozen):
         known = {"--limit": self.limit, "--config": self.config}
         given = "".join(f" {name} {shlex.quote(text)}" for name, text in known.items() if text)
         inventory = shlex.quote(self.inventory)
-        return f"fleetbuild plan {inventory}{given}{options} (and your other options)"
+        rest = "with the same -r, --package and password options, if there were any"
+        return f"fleetbuild plan {inventory}{given}{options} ({rest})"
 
     @property
     def unblocked_groups(self) -> tuple[PlannedGroup, ...]:

@@ -253,7 +253,8 @@ def _gpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
             code = (
                 f"for {sm_list(sms)}, as the inventory says"
                 if sms
-                else "none: no package has GPU code, or fleetbuild_sms is empty"
+                else "none: these packages have none for its GPUs. An empty fleetbuild_sms in the"
+                " inventory has the same effect."
             )
             lines.append(f"  GPU code: {code}")
     return lines

@@ -134,7 +134,9 @@ def switch_back(root, check, revoked):
     if not check:
         Signatures(root).raise_counter()  # so that nobody returns to `now` by its old signature
         root.switch(served[-1], served)
-    return {"changed": True, "release_id": served[-1], "previous": now}
+    wheels = (root.manifest(served[-1]) or {}).get("wheels", [])
+    packages = ["{}=={}".format(wheel.get("package"), wheel.get("version")) for wheel in wheels]
+    return {"changed": True, "release_id": served[-1], "previous": now, "packages": packages}
 
 
 def works(root, release_id, revoked):

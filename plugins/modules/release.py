@@ -242,6 +242,11 @@ previous:
   description: The release that served before.
   returned: state is present, active, previous or absent
   type: str
+packages:
+  description: The name and version of each wheel in the release that serves now.
+  returned: state is previous
+  type: list
+  elements: str
 active:
   description: Whether the release serves now.
   returned: state is present

@@ -88,7 +88,8 @@ def apply(
                 run.out.say("Nothing was changed.")
                 return
         work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure)
-        result = steps.run_task(run, fleet, work, made.changes)
+        shown = made if asked is not None else None
+        result = steps.run_task(run, fleet, work, made.changes, shown=shown)
         run.out.say(
             *report.places(made, result, output.state_dir),
             report.next_command(

@@ -69,7 +69,7 @@ class LogLines:
         self._verbose = verbose
         self._told: dict[str, float] = {}  # when a group last had a line
         self._alike: dict[str, Trouble] = {}  # nodes that failed, until their lines are printed
-        self._unreachable: set[str] = set()
+        self._silent: dict[str, Trouble] = {}  # nodes that did not answer: the end says why
         self._awaited: set[tuple[str, str | None]] = set()  # each stage of a node is shown once
 
     def take(self, event: Event, at: float) -> list[str]:
@@ -93,25 +93,32 @@ class LogLines:
             lines += self._lines(event, at)
         return lines
 
+    def without_end(self) -> list[str]:
+        """Return the lines for all nodes that failed, of a run that names none at its end."""
+        self._alike |= self._silent
+        return self.failed_nodes()
+
     def failed_nodes(self) -> list[str]:
         """Return the lines for the nodes that failed since the last call."""
         lines, self._alike = troubles(self._alike), {}
         return [line if line.startswith("  ") else stamped(line) for line in lines]
 
     def _note(self, event: Event) -> None:
-        if event.node is None or event.node in self._unreachable:
-            return  # the check names the nodes that the probe did not reach again
-        if event.state == "unreachable":
-            self._unreachable.add(event.node)
+        if event.node is None or event.node in self._silent:
+            return
         what = "unreachable" if event.state == "unreachable" else _FAILED.get(event.stage, "failed")
-        self._alike[event.node] = (what, event.message, event.fix, event.log)
+        trouble = (what, event.message, event.fix, event.log)
+        if event.state == "unreachable" and event.stage in ("check", "probe"):
+            self._silent[event.node] = trouble
+        else:
+            self._alike[event.node] = trouble
 
     def _probed(self, event: Event) -> list[str]:
-        total = event.total or 0
-        if self._failures_only:
+        if self._failures_only and not self._silent:
             return []
-        well = total - len(self._unreachable)
-        return [stamped(f"{well} of {count(total, 'node')} answered", event.time)]
+        well = count((event.total or 0) - len(self._silent), "node")
+        others = f", {len(self._silent)} did not: {fold(self._silent)}" if self._silent else ""
+        return [stamped(f"{well} answered{others}", event.time)]
 
     def _is_due(self, event: Event, silent: float) -> bool:
         if event.state == "warning":
@@ -182,7 +189,7 @@ def _ended(event: Event, row: Row, said: str) -> str:
     elif event.node:
         of = ""
         if event.stage in ("activate", row.wave) and row.nodes:
-            of = f", {len(row.nodes & row.succeeded)} of {count(len(row.nodes), 'node')}"
+            of = f", {len(row.nodes & row.succeeded)} of {len(row.nodes)} in the group"
         words = f"{event.node} {said or done}{of}"
     elif event.nodes is not None:
         words = f"{done} on {fold(event.nodes)}"

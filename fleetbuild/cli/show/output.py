@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LONGEST = 20_000
 UNLIMITED = 10_000
+USUAL = 100  # columns
 
 
 class Output:
@@ -49,6 +50,14 @@ class Output:
         return console
 
     @property
+    def columns(self) -> int:
+        """How wide a table may be. Without a terminal, COLUMNS says it."""
+        if self.console.is_terminal:
+            return self.console.width
+        given = os.environ.get("COLUMNS", "")
+        return int(given) if given.isdecimal() else USUAL
+
+    @property
     def live(self) -> bool:
         """Whether the output is a terminal that can redraw lines."""
         return self.console.is_terminal and not self.console.is_dumb_terminal
@@ -58,13 +67,14 @@ class Output:
         text = "".join(clean(line, limit=LONGEST) + "\n" for line in lines)
         Unbreakable(self._people).write(text)
 
-    def show(self, renderable: RenderableType) -> None:
-        """Write a table for people. Without a terminal, lines are neither padded nor cut."""
+    def show(self, renderable: RenderableType, width: int | None = None) -> None:
+        """Write a table for people. Without a terminal, lines are neither padded nor cut, and only
+        as wide as `width` if that is given."""
         if self.console.is_terminal:
             self.console.print(renderable)
             return
         with self.console.capture() as captured:
-            self.console.print(renderable)
+            self.console.print(renderable, width=width)
         self.say(*(line.rstrip() for line in captured.get().splitlines()))
 
     def document(self, document: Any) -> None:

@@ -50,7 +50,9 @@ def heading(plan: Plan, seconds: float | None = None, resolving: float | None = 
     took = "" if seconds is None or how != "probed" else f" in {duration(seconds)}"
     packages = ", ".join(clean(package).replace("==", " ") for package in plan.packages)
     planned = f", resolved and planned in {duration(resolving)}" if resolving is not None else ""
-    return f"{count(len(plan.nodes), 'node')} {how}{took}{planned} · {packages}"
+    skipped = sum(node.state == "skipped" for node in plan.nodes.values())
+    left_out = f", {skipped} skipped" if skipped else ""
+    return f"{count(len(plan.nodes), 'node')} {how}{took}{left_out}{planned} · {packages}"
 
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
@@ -204,7 +206,9 @@ def summary_line(plan: Plan) -> str:
     wheels = [f"{count(summary.wheels_to_build, 'wheel')} to build"]
     if summary.wheels_reused:
         wheels.append(f"{summary.wheels_reused} reused")
-    nodes = [f"{count(summary.nodes_to_change, 'node')} to change"]
+    number, every = summary.nodes_to_change, len(plan.nodes)
+    of = count(number, "node") if number == every else f"{number} of {count(every, 'node')}"
+    nodes = [f"{of} to change"]
     for number, word in (
         (summary.nodes_up_to_date, "up to date"),
         (summary.nodes_blocked, "blocked"),

@@ -61,7 +61,7 @@ def listening(out: Output, groups: Mapping[str, Sequence[str]] | None = None) ->
         try:
             yield show
         except BaseException:
-            log.say(lines.failed_nodes())  # otherwise the summary names them next
+            log.say(lines.without_end())  # otherwise the summary names them next
             raise
 
 

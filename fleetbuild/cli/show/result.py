@@ -30,18 +30,38 @@ BAD = {
 }
 
 
-def result_lines(result: Result, failed: str = BAD["install_failed"]) -> list[str]:
+def result_lines(
+    result: Result, failed: str = BAD["install_failed"], shown: Plan | None = None
+) -> list[str]:
     """Return wheels, then problems with their nodes, then the count: the worst is read last.
 
-    `failed` says what nodes failed to do.
+    `failed` says what nodes failed to do. Reasons that the plan `shown` above gives are left out.
     """
     words = {**GOOD, **BAD, "install_failed": failed}
     lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
     order = [*GOOD, *BAD]
-    lines += _troubles(sorted(_untold(result), key=lambda node: order.index(node.state)), words)
+    untold = sorted(_untold(result), key=lambda node: order.index(node.state))
+    known = [node for node in untold if shown and _is_as_planned(node, shown)]
+    lines += _as_planned(known, words)
+    lines += _troubles([node for node in untold if node not in known], words)
     lines += _kept_releases(result)
     lines += label_troubles(result.labels)
     return [*lines, result_summary(result, words)]
+
+
+def _is_as_planned(node: NodeResult, plan: Plan) -> bool:
+    planned = plan.nodes.get(node.node)
+    return planned is not None and (planned.state, planned.reason) == (node.state, node.reason)
+
+
+def _as_planned(nodes: Iterable[NodeResult], words: Mapping[str, str]) -> Iterator[str]:
+    """Yield one line for the nodes that the plan left out, which has said why."""
+    alike: dict[str, list[str]] = {}
+    for node in nodes:
+        alike.setdefault(words[node.state], []).append(node.node)
+    if alike:
+        names = "; ".join(f"{word}: {fold(each)}" for word, each in alike.items())
+        yield f"Left out, as the plan above says. {names}"
 
 
 def _kept_releases(result: Result) -> Iterator[str]:
@@ -135,7 +155,8 @@ def result_summary(result: Result, words: Mapping[str, str]) -> str:
     nodes = [f"{states.count(state)} {word}" for state, word in words.items() if state in states]
     if nodes:
         number, word = nodes[0].split(" ", 1)
-        nodes[0] = f"{count(int(number), 'node')} {word}"
+        of = f"{number} of {len(states)} nodes" if len(nodes) > 1 else count(int(number), "node")
+        nodes[0] = f"{of} {word}"
     word = "Done" if result.exit_code == 0 else "Ended"
     wheels = f"{count(built, 'wheel')} built. " if built else ""
     wheels += f"{count(cached, 'wheel')} already built. " if cached else ""

@@ -141,13 +141,14 @@ def test_a_fix_names_the_inventory(tmp_path: Path) -> None:
 
 
 def test_rollback_switches_to_the_previous_release(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, a={"ok": True, "release_id": "r0"}, b={"ok": False})
+    there = {"release_id": "r0", "packages": ["p==1.0+cpu.avx", "six==1.17.0"]}
+    fleet = Fleet(tmp_path, a={"ok": True, **there}, b={"ok": False})
     result = fleet.run(rollback_task("/opt/fleetbuild", "default", "me"))
     assert [(node.state, node.release_id) for node in result.nodes] == [
         ("rolled_back", "r0"),
         ("install_failed", "r1"),
     ]
-    assert result.nodes[0].reason == "from release r1 to r0"
+    assert result.nodes[0].reason == "from release r1 to p 1.0+cpu.avx, six 1.17.0 (release r0)"
     assert result.changed
     assert all(map(fleet.state.is_changing, "ab"))  # this probe keeps nothing
     assert result.exit_code == 6

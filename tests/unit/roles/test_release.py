@@ -105,6 +105,7 @@ def test_each_rollback_goes_one_release_further(release: ModuleType, root: Any) 
         "changed": True,
         "release_id": "a",
         "previous": "c",
+        "packages": [],
     }
     assert root.serving() == "a"
     with pytest.raises(release.Problem, match="no earlier release that is verified and undamaged"):

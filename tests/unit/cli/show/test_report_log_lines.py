@@ -57,7 +57,7 @@ def test_a_run_reads_as_sentences() -> None:
     ]
     assert said == [
         "checking that the plan still matches the fleet",
-        "1 of 1 node answered",
+        "1 node answered",
         "the plan matches the fleet (1.0 s)",
         "fetching 6 files",
         "6 files fetched (2.0 s)",
@@ -96,7 +96,7 @@ def test_many_nodes_are_a_few_lines() -> None:
     ]
     told = [line for lines in said for line in lines]
     assert len(told) <= 200 / PACE
-    assert told[0] == "g: n30 active, 30 of 200 nodes"
+    assert told[0] == "g: n30 active, 30 of 200 in the group"
 
 
 def test_an_unreachable_node_does_not_count_as_one_that_serves() -> None:
@@ -104,7 +104,7 @@ def test_an_unreachable_node_does_not_count_as_one_that_serves() -> None:
     log("install", "started", group="g", nodes=NODES[:2], message="2 nodes")
     log("install", "unreachable", group="g", node="n2", message="no route to host")
     serving = log("activate", "ok", after=60, group="g", node="n1", message="active")
-    assert serving[-1] == "g: n1 active, 1 of 200 nodes"
+    assert serving[-1] == "g: n1 active, 1 of 200 in the group"
 
 
 def test_nodes_that_fail_for_one_reason_share_a_line_that_names_the_log() -> None:
@@ -121,15 +121,13 @@ def test_nodes_that_fail_for_one_reason_share_a_line_that_names_the_log() -> Non
     ]
 
 
-def test_unreachable_nodes_are_logged_once() -> None:
+def test_nodes_that_do_not_answer_are_named_and_the_end_of_the_run_says_why() -> None:
     log = Log()
     gone = {"message": "no route to host", "fix": "bring it back"}
     assert log("probe", "unreachable", node="n1", done=1, total=3, **gone) == []
     assert log("probe", "unreachable", node="n2", done=2, total=3, **gone) == []
     assert log("probe", "ok", node="n3", done=3, total=3) == [
-        "unreachable: n[1-2]: no route to host",
-        "  fix: bring it back",
-        "1 of 3 nodes answered",
+        "1 node answered, 2 did not: n[1-2]",
     ]
     assert log("check", "unreachable", node="n1", group="g", **gone) == []
     assert log("fetch", "started", message="6 files") == ["fetching 6 files"]

@@ -111,6 +111,16 @@ def test_skipped_nodes_are_listed() -> None:
     assert lines[-1].endswith("2 unreachable, 2 skipped.")
 
 
+def test_the_table_fits_its_width_and_loses_no_word(rendered: Callable[..., str]) -> None:
+    said = "/opt/fleetbuild is on a file system that is mounted read-only there."
+    frozen = PlannedNode(state="blocked", reason=said, fix="mount it for writing " * 9)
+    made = plan(nodes={"frozen": frozen})
+    wide = rendered(report.plan_body(made, 400), 400)
+    text = rendered(report.plan_body(made, report.WIDE), report.WIDE)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= report.WIDE
+    assert sorted("".join(text.split())) == sorted("".join(wide.split()))
+
+
 def test_a_narrow_terminal_gets_short_lines(rendered: Callable[..., str]) -> None:
     text = rendered(report.plan_body(plan(), 60), 60)
     assert " + cpu-avx2-cp311\n     3 nodes: gpu-[01-03]" in text
@@ -170,7 +180,7 @@ def test_the_end_names_missing_nodes_and_the_counts() -> None:
         "  How long it takes is not known: no apply from here has installed these packages.",
         (
             "Plan: 1 wheel to build, 1 reused. "
-            "3 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
+            "3 of 11 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
         ),
     ]
     assert "warning: gpu-01: odd" in report.plan_ending(plan(), verbose=True)

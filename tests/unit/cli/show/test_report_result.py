@@ -77,7 +77,7 @@ def test_the_worst_is_read_last() -> None:
         "unreachable: n[7-8]: no route",
         "  fix: bring it back",
         "without a wheel: n9",
-        "Ended in 9.9 s: 1 node installed, 2 unreachable, 1 without a wheel.",
+        "Ended in 9.9 s: 1 of 4 nodes installed, 2 unreachable, 1 without a wheel.",
     ]
 
 
@@ -98,10 +98,13 @@ def test_the_end_names_places_and_the_next_command() -> None:
     assert next_command(PLAN, result, state) == "Next: fleetbuild status inv.yml"
     gone = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="unreachable"),))
     assert next_command(PLAN, gone, state) == (
-        "Next: fix the error above, then run fleetbuild plan inv.yml (and your other options)"
+        "Next: fix the error above, then run fleetbuild plan inv.yml (with the same -r, --package"
+        " and password options, if there were any)"
     )
     limited = PLAN.model_copy(update={"limit": "n1,n2"})
-    assert "plan inv.yml --limit n1,n2 --state-dir s (and" in next_command(limited, gone, Path("s"))
+    assert "plan inv.yml --limit n1,n2 --state-dir s (with" in next_command(
+        limited, gone, Path("s")
+    )
     asked = PackageOptions(requirement=[Path("my list.txt")], package=["a==1", "b"]).again
     asked += NodeOptions(limit="n*", ask_pass=True).again
     assert next_command(PLAN, gone, state, options=asked) == (
@@ -155,3 +158,18 @@ def test_a_rollback_names_both_releases() -> None:
     assert result_lines(Result(plan_digest="", nodes=nodes, changed=True))[0] == (
         "rolled back: a, b: from release r2 to r1"
     )
+
+
+def test_what_the_plan_above_says_of_a_node_is_not_said_again() -> None:
+    said = {"reason": "no route", "fix": "look"}
+    plan = make_plan(nodes={n: PlannedNode(state="unreachable", **said) for n in ("a", "b")})
+    nodes = (
+        NodeResult(node="a", state="unreachable", **said),
+        NodeResult(node="b", state="unreachable", reason="it hangs"),
+    )
+    result = Result(plan_digest="", nodes=nodes)
+    assert result_lines(result, shown=plan)[:-1] == [
+        "Left out, as the plan above says. unreachable: a",
+        "unreachable: b: it hangs",
+    ]
+    assert "unreachable: a: no route" in result_lines(result)

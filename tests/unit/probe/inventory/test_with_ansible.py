@@ -98,3 +98,29 @@ The offending line appears to be:
 def test_source_lines_of_all_versions_are_left_out(text: str) -> None:
     assert messages(text) == ["It failed. <<< caused by >>> No secret."]
     assert "hidden" not in sentence(text.replace("[ERROR]: ", "").replace("ERROR! ", ""))
+
+
+FOLDED = """\
+all:
+  hosts: {n1: {}, n2: {}, n3: {}, gpu-07: {}, gpu-08: {}, gpu-12: {}, a1.x: {}, a12.x: {}}
+  children: {gpu: {hosts: {gpu1: {}, gpu2: {}, gpu3: {}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "names"),
+    [
+        ("n[1-2]", "n1 n2"),
+        ("gpu-[07-08,12], n3", "gpu-07 gpu-08 gpu-12 n3"),
+        ("n[1-3]:&n[2-9]", "n2 n3"),
+        ("n[1-3]:!n[1-2]", "n3"),
+        ("a[8-12].x,n1", "a12.x n1"),
+        ("gpu[1-2]", "gpu2 gpu3"),  # a group: to Ansible, its second and third host
+    ],
+)
+def test_a_limit_takes_names_as_fleetbuild_prints_them(
+    tmp_path: Path, limit: str, names: str
+) -> None:
+    (tmp_path / "hosts.yml").write_text(FOLDED)
+    inventory = read_inventory(str(tmp_path / "hosts.yml"), limit=limit)
+    assert sorted(node.name for node in inventory.nodes) == sorted(names.split())
