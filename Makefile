@@ -19,7 +19,7 @@ COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 # Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
 COLLECTION := .ansible/collections/ansible_collections/fleetbuild
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-helm release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-libraries release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,9 +81,9 @@ test-lowest: setup ## unit tests with the lowest versions of the dependencies th
 	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[disassembly]' --group unit
 	@$(LOWEST)/bin/python -m pytest $(LOWEST_TESTS) -q -o filterwarnings=default $(PYTEST_ARGS)
 
-test-helm: setup ## the values of emit helm, rendered by Helm's library from PyPI (75 MB)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --group helm
-	@$(PY) -m pytest tests/unit/kubernetes/test_k8s_helm.py $(PYTEST_ARGS)
+test-libraries: setup ## emit helm and a conda environment, by Helm's and conda's libraries from PyPI (110 MB)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --group libraries
+	@$(PY) -m pytest tests/unit/kubernetes/test_k8s_helm.py tests/unit/store/test_conda_environment.py $(PYTEST_ARGS)
 
 test-fleet: test-packages ## tests over real SSH nodes
 	@echo "== fleet tests"

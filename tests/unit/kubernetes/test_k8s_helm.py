@@ -1,6 +1,6 @@
 """The values files for Helm charts give a pod what the emitted workloads have.
 
-Charts are rendered by the program `helm`, else by Helm's library from PyPI: make test-helm.
+Charts are rendered by the program `helm`, else by Helm's library from PyPI: make test-libraries.
 """
 
 import importlib.util
@@ -113,7 +113,7 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "web"
 
 
-@pytest.mark.skipif(not (HELM or LIBRARY), reason="no helm: make test-helm")
+@pytest.mark.skipif(not (HELM or LIBRARY), reason="no helm: make test-libraries")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_chart_renders_with_them(chart: Path, tmp_path: Path, way: str) -> None:
     files = render_helm(gpu_fleet(), **settings(way, "deployment"))
