@@ -179,8 +179,7 @@ def show_plan(run: Session, fleet: Fleet, plan: Plan, probing: float, resolving:
     """Show the plan as a table, what needs attention, and the count."""
     out = run.out
     out.say(plan_report.heading(plan, probing, resolving), "")
-    wide = out.columns >= plan_report.WIDE
-    out.show(plan_report.plan_body(plan, out.columns), out.columns if wide else None)
+    out.show(plan_report.plan_body(plan, out.columns))
     if plan.tradeoffs:
         from fleetbuild.cli.show.tradeoffs import tradeoff_table
 

@@ -67,14 +67,13 @@ class Output:
         text = "".join(clean(line, limit=LONGEST) + "\n" for line in lines)
         Unbreakable(self._people).write(text)
 
-    def show(self, renderable: RenderableType, width: int | None = None) -> None:
-        """Write a table for people. Without a terminal, lines are neither padded nor cut, and only
-        as wide as `width` if that is given."""
+    def show(self, renderable: RenderableType) -> None:
+        """Write a table for people. Without a terminal, lines are neither padded nor cut."""
         if self.console.is_terminal:
             self.console.print(renderable)
             return
         with self.console.capture() as captured:
-            self.console.print(renderable, width=width)
+            self.console.print(renderable)
         self.say(*(line.rstrip() for line in captured.get().splitlines()))
 
     def document(self, document: Any) -> None:

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-# The table needs about this many columns; on a narrower terminal, each group is a few lines.
-WIDE = 110
+_BOUNDLESS = 10_000  # columns
 SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
 EVIDENCE = {
     "released": "released",
@@ -56,13 +55,16 @@ def heading(plan: Plan, seconds: float | None = None, resolving: float | None = 
 
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
-    """Return the groups as a table, or as a few lines each on a narrow terminal."""
+    """Return the groups as a table if it fits, else as a few lines each."""
+    from rich.console import Console
+    from rich.measure import Measurement
     from rich.text import Text
 
     if not plan.groups and not plan.summary.nodes_blocked and not plan.targets:
         return Text("No node can be planned for.")
-    if width >= WIDE:
-        return _table(plan)
+    table, boundless = _table(plan), Console(width=_BOUNDLESS)
+    if Measurement.get(boundless, boundless.options, table).maximum <= width:
+        return table
     cards = [Text(line, style=STYLES[symbol]) for symbol, line in _cards(plan)]
     return Text("\n").join(cards)
 
