@@ -40,7 +40,9 @@ def test_an_upgrade_sends_the_changed_wheel_alone(
         assert result.exit_code == 0, result
         imports = "import large, small; print(small.version)"
         assert on_node(f"/opt/fleetbuild/current/bin/python -c '{imports}'") == version
-        return int(on_node(counter)) - before
+        found = int(on_node(counter)) - before
+        print(f"small {version}: {found / 1e6:.1f} MB")  # noqa: T201 (for docs/benchmarks.md)
+        return found
 
     assert received("1.0") > LARGE
     assert received("2.0") < OTHER
