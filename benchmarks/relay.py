@@ -47,6 +47,9 @@ class Server(ThreadingMixIn, HTTPServer):
 
     daemon_threads = True
 
+    def handle_error(self, *_):  # who fetches has ended, or asks another
+        pass
+
 
 def handler(file, token):
     """Return the handler of requests for this file."""

@@ -32,8 +32,9 @@ def share() -> None:
         "enable_lsd": False, "enable_upnp": False, "enable_natpmp": False,
         "enable_outgoing_utp": False, "enable_incoming_utp": False,  # uTP yields to other traffic
     })  # fmt: skip
-    torrent = libtorrent.torrent_info(spec["torrent"])
-    handle = session.add_torrent({"ti": torrent, "save_path": spec["folder"]})
+    wanted = libtorrent.add_torrent_params()
+    wanted.ti, wanted.save_path = libtorrent.torrent_info(spec["torrent"]), spec["folder"]
+    handle = session.add_torrent(wanted)
     print(os.getpid(), flush=True)
     sys.stdin.readline()  # a peer that does not have the torrent yet would refuse the others
     for peer in spec["peers"]:
