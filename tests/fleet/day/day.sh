@@ -42,7 +42,7 @@ said "Morning: a requirements file becomes a plan"
 package 1.0
 ends_with 4 fleetbuild plan "$inventory" -r requirements.txt --timeout 15 --json >plan.json
 holds plan.json '[.nodes | to_entries[] | select(.value.state == "ok") | .key] | sort == $good'
-holds plan.json '[.nodes["no-venv", "full", "frozen"] | select(.state == "blocked" and (.fix | length > 0))] | length == 3'
+holds plan.json '[.nodes["no-venv", "no-python", "full", "frozen"] | select(.state == "blocked" and (.fix | length > 0))] | length == 4'
 holds plan.json '.nodes.full.reason | test("4 MB free")'
 holds plan.json '.nodes.frozen.reason | test("read-only")'
 holds plan.json '[.nodes["away", "hangs", "locked"] | select(.state == "unreachable")] | length == 3'
