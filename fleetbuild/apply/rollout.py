@@ -258,6 +258,11 @@ def clean_up(run: Run, progress: Progress) -> None:
         on_event=lambda _: None,
     )
     run.state.mark_ended(name for name in names if hosts[name].state == "ok")
+    for name in names:
+        if hosts[name].state != "ok":
+            reason = hosts[name].message.rstrip(".")
+            message = f"What a stopped run left here could not be removed: {reason}. "
+            run.tell("install", "warning", message + "The next apply tries again.", node=name)
 
 
 T = TypeVar("T")

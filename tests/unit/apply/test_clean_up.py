@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.apply.stages import carry_out
+from fleetbuild.models import Event
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
@@ -20,10 +21,10 @@ def fleet(tmp_path: Path) -> FakeFleet:
     return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
 
 
-def apply(fleet: FakeFleet, state: Path) -> list[list[str]]:
+def apply(fleet: FakeFleet, state: Path, told: list[Event] | None = None) -> list[list[str]]:
     """Apply; return the nodes of each clean-up."""
     fleet.calls.clear()
-    carry_out(fleet.run(plan(PAIR, rollout={"max_unreachable": 2}), state))
+    carry_out(fleet.run(plan(PAIR, rollout={"max_unreachable": 2}), state, told))
     return [nodes for name, nodes in fleet.calls if name == "clean_up.yml"]
 
 
@@ -50,7 +51,10 @@ def test_a_clean_up_that_fails_is_tried_again(fleet: FakeFleet, tmp_path: Path) 
     now_it_serves(fleet, "avx-2")
     for trouble in ("unreachable", "failed", ""):  # such as a read-only disk
         fleet.trouble["clean_up.yml", "avx-2"] = trouble
-        assert apply(fleet, tmp_path / "state") == [["avx-2"]]
+        told: list[Event] = []
+        assert apply(fleet, tmp_path / "state", told) == [["avx-2"]]
+        warned = [event.node for event in told if event.state == "warning"]
+        assert warned == (["avx-2"] if trouble else [])
     assert apply(fleet, tmp_path / "state") == []
 
 
