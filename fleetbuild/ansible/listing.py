@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ _FOLDED = re.compile(
     r"(?:^|(?<=[,:\s]))([!&]*)([\w.-]*)\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]([\w.-]*)(?=[,:\s]|$)",
     re.ASCII,
 )
-_MOST_FOLDED = 1000
+_MOST_FOLDED = 10_000  # hosts; they are one argument, of at most 128 kB
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,15 @@ def list_inventory(
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
         ended = _run(source, limit, secrets or Secrets(), on_start)
-        if limit and (other := _unfolded(limit, plain(ended.err))) != limit:
-            ended = _run(source, other, secrets or Secrets(), lambda: None)
+        taken = _unfolded(limit, plain(ended.err)) if limit else ""
+        if limit and taken != limit:
+            ended = _run(source, taken, secrets or Secrets(), lambda: None)
         if is_there(source) and (problem := _without_groups(Path(source))):
             raise problem
         if ended.code != 0:
             raise _problem(source, ended)
         listing = _listing(json.loads(ended.out), settings.result(), ended.err)
+        listing = replace(listing, warnings=(*listing.warnings, *_by_position(taken)))
     if not listing.hosts:
         raise _no_hosts(source, limit, listing.warnings)
     return listing
@@ -91,10 +93,25 @@ def _unfolded(limit: str, output: str) -> str:
         for part in folded.split(","):
             first, _, last = part.partition("-")
             numbers = range(int(first), int(last or first) + 1)
-            names += (str(number).zfill(len(first)) for number in numbers[:_MOST_FOLDED])
+            names += (str(number).zfill(len(first)) for number in numbers[: _MOST_FOLDED + 1])
+        if len(names) > _MOST_FOLDED:  # a part of them would be other nodes than the user named
+            raise InventoryError(
+                f"{found[0]} in --limit names more than {_MOST_FOLDED:,} hosts.",
+                "Name a group, or a file with one host per line: --limit @FILE.",
+            )
         return f"{sign}~^{re.escape(head)}({'|'.join(names)}){re.escape(tail)}$"
 
     return _FOLDED.sub(pattern, limit)
+
+
+def _by_position(limit: str) -> Iterator[str]:
+    """Yield a warning for each GROUP[1-2], which may have been meant as hosts' names."""
+    for _, group, folded, _ in _FOLDED.findall(limit):
+        names = ",".join(f"{group}{number}" for number in folded.split("-"))
+        yield (
+            f"{group}[{folded}] in --limit is hosts of the group {group} by their position, counted"
+            f" from 0, as in Ansible. For hosts of these names, write each: {names}"
+        )
 
 
 def is_host_list(source: str) -> bool:

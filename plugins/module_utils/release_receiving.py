@@ -64,7 +64,7 @@ def is_whole(path, file):
     """Return whether a file is there with its hash."""
     try:
         return os.path.isfile(path) and release_files.sha256(path) == file["sha256"]
-    except PermissionError:  # root's copy, which was cut short
+    except OSError:  # root's copy, which was cut short; or a bad sector, or it was just removed
         return False
 
 
@@ -78,28 +78,34 @@ def expect(folder, files, mine):
         os.makedirs(os.path.join(folder, name), mode=0o755, exist_ok=True)
 
 
+def kept_names(root):
+    """Return what is in the folder of kept wheels. Its owner may delete it at any time."""
+    try:
+        return os.listdir(root.wheels)
+    except OSError:
+        return []
+
+
 def find_kept(root, file):
     """Return the path of a whole wheel that another release was made from, or ""."""
-    names = os.listdir(root.wheels) if os.path.isdir(root.wheels) else []
-    paths = [
-        os.path.join(root.wheels, name) for name in names if name.startswith(file["sha256"] + ".")
-    ]
+    names = (name for name in kept_names(root) if name.startswith(file["sha256"] + "."))
+    paths = [os.path.join(root.wheels, name) for name in names]
     whole = (path for path in paths if not os.path.islink(path) and is_whole(path, file))
     return next(whole, "")
 
 
 def take_in(root, params, file):
     """Have a whole file beside the releases; raise if it arrived damaged, and remove it."""
-    path, source = staged(params, file), sent(params["incoming"] or params["staging"], file)
+    path = staged(params, file)
     if is_whole(path, file):
         return
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     kept = find_kept(root, file)
-    if kept:
-        link(kept, path)
+    if kept and linked(kept, path):
         return
+    source = kept or sent(params["incoming"] or params["staging"], file)
     arrived = ""
     if source != path and os.path.isfile(source):  # over what a copy that ended early left there
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         arrived = copy(source, path)
     if arrived != file["sha256"]:
         with contextlib.suppress(FileNotFoundError):
@@ -111,16 +117,15 @@ def take_in(root, params, file):
     os.chmod(path, 0o644)
 
 
-def link(kept, path):
-    """Have a kept wheel under another name, too; copy it where a file has one name only."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+def linked(kept, path):
+    """Have a kept wheel under another name, too; return False where a file has one name only."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     try:
         os.link(kept, path)
     except OSError:
-        copy(kept, path)
-        os.chmod(path, 0o644)
+        return False
+    return True
 
 
 def copy(source, path):
@@ -160,11 +165,11 @@ def keep_wheels(root, params):
 
 def forget_wheels(root):
     """Remove the kept wheels of releases that are gone; the rest of the folder is left alone."""
-    for name in os.listdir(root.wheels) if os.path.isdir(root.wheels) else []:
+    for name in kept_names(root):
         kept = _KEPT.match(name)
         owner = kept.group("release") if kept else ""
         if kept and not any(map(os.path.lexists, (root[owner], root[ASIDE + owner]))):
-            with contextlib.suppress(IsADirectoryError):
+            with contextlib.suppress(OSError):  # the release serves already
                 os.unlink(os.path.join(root.wheels, name))
     with contextlib.suppress(OSError):
         os.rmdir(root.wheels)

@@ -1,6 +1,8 @@
 """Hash a source, and unpack it without writing outside its folder. Standard library only."""
 
-import gzip  # noqa: F401 - tarfile imports it late: as the build's user, who may not read it
+# tarfile and zipfile import these late: as the build's user, who may not read them.
+import encodings.cp437  # noqa: F401
+import gzip  # noqa: F401
 import hashlib
 import os
 import shutil

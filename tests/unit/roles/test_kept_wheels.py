@@ -126,6 +126,54 @@ def test_it_is_copied_where_files_have_one_name_only(
     assert set(kept(node)) == {"r1", "r2"}
 
 
+def test_a_copy_that_goes_wrong_is_not_installed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip, where uv does not run, compares no hash."""
+
+    def damaged(source: str, path: str) -> str:
+        Path(path).write_bytes(Path(source).read_bytes()[:-1])
+        return "0" * 64
+
+    def refused(*_: Any) -> None:
+        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+
+    monkeypatch.setattr(receiving, "copy", damaged)
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(node.release.Problem, match="arrived damaged"):
+        node.install()
+    assert node.root.serving() == "r1"
+
+
+def test_a_kept_wheel_that_cannot_be_read_is_sent_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(path: str) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(receiving.release_files, "sha256", unreadable)
+    assert node.begin()["missing"] == node.params["wheels"]
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+def test_kept_wheels_that_cannot_be_removed_do_not_fail_the_switch(
+    node: Node, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    """Somebody deletes the folder meanwhile, or has made its files immutable."""
+    unlink = os.unlink
+
+    def refused(path: Any, *rest: Any, **options: Any) -> None:
+        if ".wheels/" in str(path):
+            raise error(errno.EPERM, "refused", path)
+        unlink(path, *rest, **options)
+
+    node.install()
+    rename(node, "r3")
+    monkeypatch.setattr(os, "unlink", refused)
+    assert node.install(keep=1)["pruned"] == ["r1"]
+    assert node.root.serving() == "r3"
+
+
 def test_a_disk_that_keeps_nothing_has_the_wheel_sent_again(
     release: ModuleType, tmp_path: Path
 ) -> None:

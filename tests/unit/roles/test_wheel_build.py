@@ -292,15 +292,25 @@ def test_a_python_that_the_builds_user_cannot_run_is_named(
     assert (caught.value.fix, caught.value.kind) == (["python-for-all"], wheel_build.MACHINE)
 
 
-def test_archives_are_unpacked_by_a_user_who_cannot_read_pythons_own_library(build: Any) -> None:
+@pytest.mark.parametrize("name", ["a-1.0.tar.gz", "a-1.0.tar.xz", "a-1.0.zip"])
+def test_archives_are_unpacked_by_a_user_who_cannot_read_pythons_own_library(
+    build: Any, name: str
+) -> None:
     """As root's build without namespaces, under a Python in root's home."""
-    make_tar(Path(build.at("in", "a-1.0.tar.gz")), member("a-1.0/setup.py"))
+    archive = Path(build.at("in", name))
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive, "w") as found:
+            found.writestr("a-1.0/setup.py", "")
+    else:
+        with tarfile.open(archive, f"w:{archive.suffix[1:]}") as found:
+            found.addfile(member("a-1.0/setup.py"), io.BytesIO(b"x"))
     code = (
-        "import sys; from tests.factories.role_modules import plugin;"
-        " tree = plugin('module_utils.builder.source_tree'); sys.path.clear();"
+        "import sys, encodings; from tests.factories.role_modules import plugin;"
+        " tree = plugin('module_utils.builder.source_tree');"
+        " sys.path.clear(); encodings.__path__.clear();"
         " tree.lay_source(*sys.argv[1:])"
     )
-    folders = [build.at("in", "a-1.0.tar.gz"), build.at("src")]
+    folders = [str(archive), build.at("src")]
     subprocess.run([sys.executable, "-c", code, *folders], cwd=CHECKOUT, check=True)
     assert os.listdir(build.at("src")) == ["setup.py"]
 

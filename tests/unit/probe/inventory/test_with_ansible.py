@@ -124,3 +124,23 @@ def test_a_limit_takes_names_as_fleetbuild_prints_them(
     (tmp_path / "hosts.yml").write_text(FOLDED)
     inventory = read_inventory(str(tmp_path / "hosts.yml"), limit=limit)
     assert sorted(node.name for node in inventory.nodes) == sorted(names.split())
+
+
+def test_a_limit_names_all_hosts_or_none(tmp_path: Path) -> None:
+    hosts = " ".join(f"n{number}: {{}}," for number in range(1, 1503))
+    (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{{hosts}}}}}\n")
+    source = str(tmp_path / "hosts.yml")
+    assert len(read_inventory(source, limit="n[1-1500]").nodes) == 1500
+    nodes = read_inventory(source, limit="all:!n[1-1500]").nodes
+    assert [node.name for node in nodes] == ["n1501", "n1502"]
+    with pytest.raises(InventoryError, match="more than 10,000 hosts"):
+        read_inventory(source, limit="all:!n[1-99999999999]")
+
+
+def test_a_limit_that_takes_hosts_by_their_position_says_so(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(FOLDED)
+    warnings = read_inventory(str(tmp_path / "hosts.yml"), limit="gpu[1-2],n[1-2]").warnings
+    assert warnings[-1].startswith(
+        "gpu[1-2] in --limit is hosts of the group gpu by their position"
+    )
+    assert not any("n[1-2]" in warning for warning in warnings)
