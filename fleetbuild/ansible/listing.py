@@ -107,6 +107,8 @@ def _unfolded(limit: str, output: str) -> str:
 def _by_position(limit: str) -> Iterator[str]:
     """Yield a warning for each GROUP[1-2], which may have been meant as hosts' names."""
     for _, group, folded, _ in _FOLDED.findall(limit):
+        if "-" not in folded:
+            continue  # GROUP[0] is what nobody writes for GROUP0
         names = ",".join(f"{group}{number}" for number in folded.split("-"))
         yield (
             f"{group}[{folded}] in --limit is hosts of the group {group} by their position, counted"

@@ -1,8 +1,8 @@
 """Hash a source, and unpack it without writing outside its folder. Standard library only."""
 
 # tarfile and zipfile import these late: as the build's user, who may not read them.
-import encodings.cp437  # noqa: F401
-import gzip  # noqa: F401
+import encodings.cp437  # noqa: F401  # pylint: disable=unused-import
+import gzip  # noqa: F401  # pylint: disable=unused-import
 import hashlib
 import os
 import shutil
