@@ -12,6 +12,7 @@ from typing import Any
 
 from fleetbuild.emit.rbac import NAME, login_files
 from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.kubernetes.api.kubeconfig import SERVICE_ACCOUNT
 from fleetbuild.kubernetes.manifests import security
 from fleetbuild.kubernetes.manifests.kustomize import kustomization_file
 from fleetbuild.kubernetes.manifests.names import object_head
@@ -58,6 +59,7 @@ address = os.environ["POD_IP"]
 ThreadingHTTPServer.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
 SimpleHTTPRequestHandler.extensions_map = {{"": "text/plain; version=0.0.4"}}
 SimpleHTTPRequestHandler.log_message = lambda *_: None
+SimpleHTTPRequestHandler.timeout = 10
 files = partial(SimpleHTTPRequestHandler, directory="/metrics")
 ThreadingHTTPServer((address, {_PORT}), files).serve_forever()
 """
@@ -141,7 +143,11 @@ def _pod(delivery: Delivery) -> dict[str, Any]:
         ),
         "env": [{"name": "POD_IP", "valueFrom": address}],
         "ports": [{"name": "metrics", "containerPort": _PORT}],
-        "volumeMounts": [{"name": "metrics", "mountPath": "/metrics", "readOnly": True}],
+        "volumeMounts": [
+            {"name": "metrics", "mountPath": "/metrics", "readOnly": True},
+            # In place of the token, which can label all Nodes: anybody may ask this container.
+            {"name": "no-token", "mountPath": str(SERVICE_ACCOUNT), "readOnly": True},
+        ],
     }
     return {
         "serviceAccountName": NAME,
@@ -152,6 +158,7 @@ def _pod(delivery: Delivery) -> dict[str, Any]:
             {"name": "config", "configMap": {"name": _NAME}},
             {"name": "metrics", "emptyDir": {"sizeLimit": "16Mi"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
+            {"name": "no-token", "emptyDir": {}},
         ],
     }
 

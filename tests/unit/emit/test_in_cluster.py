@@ -248,6 +248,17 @@ def test_its_script_labels_a_node_that_joins_and_notices_what_else_changed(tmp_p
     assert 'fleetbuild_node_changes_total{reason="NodeLeft"} 1' in lines
 
 
+def test_the_container_that_anybody_may_ask_has_no_token_and_awaits_nobody_for_long() -> None:
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"  # where a mount keeps the token away
+    mounts = {
+        name: [each["mountPath"] for each in container["volumeMounts"]]
+        for name, container in containers().items()
+    }
+    assert token in mounts["metrics"]
+    assert token not in mounts["labeller"]
+    assert "SimpleHTTPRequestHandler.timeout = 10" in containers()["metrics"]["command"][2]
+
+
 def test_prometheus_gets_the_metrics_as_text(tmp_path: Path) -> None:
     (tmp_path / "metrics").write_text("fleetbuild_nodes 1\n")
     code = containers()["metrics"]["command"][2].replace("/metrics", str(tmp_path))
