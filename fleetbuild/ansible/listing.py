@@ -109,10 +109,10 @@ def _by_position(limit: str) -> Iterator[str]:
     for _, group, folded, _ in _FOLDED.findall(limit):
         if "-" not in folded:
             continue  # GROUP[0] is what nobody writes for GROUP0
-        names = ",".join(f"{group}{number}" for number in folded.split("-"))
         yield (
             f"{group}[{folded}] in --limit is hosts of the group {group} by their position, counted"
-            f" from 0, as in Ansible. For hosts of these names, write each: {names}"
+            f" from 0, as in Ansible. For hosts of such names, separate them by commas:"
+            f" {group}{folded.partition('-')[0]},…"
         )
 
 

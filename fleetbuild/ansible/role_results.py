@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Bounded numbers: no infinity, and no number of three hundred digits.
 Seconds = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
+# NAME==VERSION: these words are shown as ours.
+_PACKAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$"
 
 # The facts that playbooks/README.md promises; install_wheel_result is also a module's reply.
 _FACTS: dict[str, Literal["build", "install", "verify"]] = {
@@ -49,7 +51,7 @@ class RoleResult(BaseModel):
     active: bool = False
     release_id: str | None = None
     packages: Annotated[
-        tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=1000)
+        tuple[Annotated[str, Field(max_length=200, pattern=_PACKAGE)], ...], Field(max_length=1000)
     ] = ()
     damaged: bool = False
     output: str = ""

@@ -43,9 +43,9 @@ export HOME=/tmp/fleetbuild
 mkdir -p -m 700 "$HOME" && cd "$HOME" || exit 1
 while :; do
   cp /config/fleetbuild.yml .
-  timeout 840 fleetbuild plan --from-cluster
+  timeout -k 60 840 fleetbuild plan --from-cluster
   case $? in
-    0|3|4) timeout 840 fleetbuild emit labels --apply --events --metrics /metrics/metrics ;;
+    0|3|4) timeout -k 60 840 fleetbuild emit labels --apply --events --metrics /metrics/metrics ;;
   esac
   sleep 900 & wait $!
 done

@@ -79,7 +79,7 @@ def expect(folder, files, mine):
 
 
 def kept_names(root):
-    """Return what is in the folder of kept wheels. Its owner may delete it at any time."""
+    """Return the names in the folder of kept wheels. Its owner may delete it at any time."""
     try:
         return os.listdir(root.wheels)
     except OSError:

@@ -40,6 +40,7 @@ def test_an_event_without_a_role_result_gives_nothing(what: Any) -> None:
         {},
         {"ok": "perhaps", "key": "k"},
         *({"ok": True, "seconds": odd} for odd in ({}, inf, nan, -1, 10**400, "1e400")),
+        *({"ok": True, "packages": [odd]} for odd in ("p", "now run sh ==1", "p==1\n")),
     ],
 )
 def test_a_malformed_result_is_a_failure(what: Any) -> None:
