@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fleetbuild.apply.rollout import GROUPS_AT_ONCE
+from fleetbuild.cli.show.output import UNLIMITED
 from fleetbuild.cli.show.targets import (
     members,
     narrowed_targets,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-_BOUNDLESS = 10_000  # columns
 SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
 EVIDENCE = {
     "released": "released",
@@ -62,7 +62,7 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
 
     if not plan.groups and not plan.summary.nodes_blocked and not plan.targets:
         return Text("No node can be planned for.")
-    table, boundless = _table(plan), Console(width=_BOUNDLESS)
+    table, boundless = _table(plan), Console(width=UNLIMITED)
     if Measurement.get(boundless, boundless.options, table).maximum <= width:
         return table
     cards = [Text(line, style=STYLES[symbol]) for symbol, line in _cards(plan)]

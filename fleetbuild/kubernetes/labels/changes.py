@@ -42,7 +42,7 @@ class KnownNodes(Frozen):
 
 
 def read_known(file: Path, server: str) -> KnownNodes:
-    """Return what the last labelling of this cluster left; nothing if there is no such file."""
+    """Return the Nodes after the last labelling of this cluster; before the first, no Nodes."""
     try:
         known = KnownNodes.model_validate_json(file.read_bytes())
     except (FileNotFoundError, ValidationError):
