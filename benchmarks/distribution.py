@@ -1,4 +1,4 @@
-"""A large file to many nodes on slow links: star, scp, clush, libtorrent, a chain of HTTP servers.
+"""A large file to many nodes on slow links: star, chain, scp, clush, libtorrent.
 
 python -m benchmarks.distribution [--nodes 16] [--megabytes 100] [--mbit 100] [--ways chain …]
     [--python PATH]
@@ -14,7 +14,7 @@ import argparse
 import hashlib
 import json
 import os
-import secrets
+import re
 import shutil
 import signal
 import subprocess
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,14 +42,6 @@ UsePAM no
 PermitRootLogin yes
 MaxStartups 100
 Subsystem sftp internal-sftp
-"""
-PLAYBOOK = """
-- hosts: all
-  gather_facts: false
-  tasks:
-    - fleetbuild.core.transfer:
-        folder: "FOLDER"
-        files: [{path: "FILE", sha256: part, file: file}]
 """
 
 
@@ -81,12 +73,14 @@ class Fleet:
         """Return where a node's file is for this program."""
         return self.folder / name / "part/file"
 
+    def start(self, *words: str | Path) -> subprocess.Popen[bytes]:
+        """Start a program on the controller."""
+        line = [*ENTER, CONTROLLER, *map(str, words)]
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
     def run(self, *words: str | Path) -> None:
         """Run a program on the controller to its end."""
-        line = [*ENTER, CONTROLLER, *map(str, words)]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{line}:\n{(done.stdout + done.stderr)[-4000:]}")
+        end(self.start(*words))
 
     def start_sshds(self) -> None:
         """Empty the nodes' folders, and start an sshd on each."""
@@ -107,6 +101,13 @@ class Fleet:
         for sshd in self.sshds:
             sshd.wait()
         self.sshds.clear()
+
+
+def end(running: subprocess.Popen[bytes]) -> None:
+    """Wait for a program; stop if it failed."""
+    said, _ = running.communicate()
+    if running.returncode != 0:
+        raise SystemExit(f"{running.args!r}:\n{said.decode()[-4000:]}")
 
 
 class Peer:
@@ -158,22 +159,67 @@ def peers(
         peer.end()
 
 
-def star(fleet: Fleet, _: str) -> None:
-    """Send it as fleetbuild does: by the module `transfer`, to all nodes at once."""
+def transfer(fleet: Fleet, peers: dict[str, object]) -> subprocess.Popen[bytes]:
+    """Start to send it by the module `transfer`, to all nodes at once."""
     link = fleet.folder / "play/collections/ansible_collections/fleetbuild/core"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(HERE)
     book, hosts = fleet.folder / "play/book.yml", fleet.folder / "play/hosts.json"
-    folder = str(fleet.folder / "node")
-    book.write_text(PLAYBOOK.replace("FILE", str(fleet.file)).replace("FOLDER", folder))
+    files = [{"path": str(fleet.file), "sha256": "part", "file": "file"}]
+    task = {"folder": str(fleet.folder / "node"), "files": files, "peers": peers}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"fleetbuild.core.transfer": task}]}
+    book.write_text(json.dumps([play]))
     arguments = {
         "ansible_ssh_common_args": f"-F {fleet.folder}/ssh_config",
         # As fleetbuild, without compression. No session outlasts the run, so its CPU is counted.
         "ansible_ssh_args": "-o ControlMaster=no",
+        "ansible_python_interpreter": sys.executable,
     }
-    hosts.write_text(json.dumps({"all": {"hosts": dict.fromkeys(fleet.names, arguments)}}))
-    fleet.run(SCRIPTS / "ansible-playbook", "-i", hosts, "--forks", "25", book)
+    nodes = {name: arguments | {"fleetbuild_peer_address": address(number)}
+             for number, name in enumerate(fleet.names, 1)}  # fmt: skip
+    hosts.write_text(json.dumps({"all": {"hosts": nodes}}))
+    return fleet.start(SCRIPTS / "ansible-playbook", "-i", hosts, "--forks", "25", book)
+
+
+def star(fleet: Fleet, _: str) -> None:
+    """Send it from the controller to each node."""
+    end(transfer(fleet, {}))
+
+
+def chain(fleet: Fleet, _: str, harm: signal.Signals | None = None) -> None:
+    """Send it to one node, and from each node to the next one.
+
+    The program on the middle node gets the signal `harm` once half of the file is there.
+    """
+    folder = fleet.folder / "peers"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    running = transfer(fleet, {"port": PORT, "folder": str(folder), "bandwidth": 0})
+    if harm:
+        middle = middle_node(fleet, folder / "state")
+        received = fleet.received(middle)
+        while not received.exists() or received.stat().st_size < fleet.size // 2:
+            time.sleep(0.02)
+        os.kill(serving_process(fleet.names.index(middle) + 1), harm)
+    end(running)
+
+
+def middle_node(fleet: Fleet, state: Path) -> str:
+    """Return the node in the middle of the chain, once all have joined it."""
+    while True:
+        with suppress(OSError, ValueError):  # it is being written
+            links = json.loads(state.read_text())["links"]
+            if len(links) == fleet.nodes:
+                return str(links[fleet.nodes // 2]["node"])
+        time.sleep(0.02)
+
+
+def serving_process(number: int) -> int:
+    """Return the process of a node that listens for other nodes."""
+    line = [*ENTER, f"fbd-{number}", "ss", "-Hltnp", f"sport = :{PORT}"]
+    shown = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    return int(re.findall(r"pid=([0-9]+)", shown)[-1])
 
 
 def scp(fleet: Fleet, _: str) -> None:
@@ -206,33 +252,6 @@ def clush_tree(fleet: Fleet, _: str) -> None:
     fleet.run("unshare", "-u", "sh", "-c", shell, "sh", *line)
 
 
-def chain(fleet: Fleet, _: str, harm: signal.Signals | None = None) -> set[str]:
-    """Send it along a chain: each node fetches from the one before it, which still receives.
-
-    The middle node gets the signal `harm` once it has half of the file; return its name.
-    """
-    own = {"token": secrets.token_hex(16), "port": PORT, "size": fleet.size}
-    specs = [{
-        **own, "address": address(number), "path": str(fleet.there if number else fleet.file),
-        "sources": [(address(n), PORT) for n in range(number - 1, -1, -1)],
-        # Behind a silent node the next one gives up first, and the others see bytes again.
-        "patience": 3 + 0.5 * number,
-    } for number in range(fleet.nodes + 1)]  # fmt: skip
-    middle = fleet.nodes // 2
-    with peers(fleet, "relay.py", sys.executable, specs) as (links, pids):
-        if harm:
-            received = fleet.received(fleet.names[middle - 1])
-            while not received.exists() or received.stat().st_size < fleet.size // 2:
-                time.sleep(0.05)
-            os.kill(pids[middle], harm)
-        for number, link in enumerate(links):
-            if not harm or number != middle:
-                link.hear()
-        if harm == signal.SIGSTOP:
-            os.kill(pids[middle], signal.SIGKILL)
-    return {fleet.names[middle - 1]} if harm else set()
-
-
 def torrent(fleet: Fleet, python: str) -> None:
     """Send it by libtorrent, to peers that are named to each other."""
     about = fleet.folder / "file.torrent"
@@ -247,20 +266,20 @@ def torrent(fleet: Fleet, python: str) -> None:
             link.hear()
 
 
-Way = Callable[[Fleet, str], "set[str] | None"]
+Way = Callable[[Fleet, str], None]
 WAYS: dict[str, tuple[str, Way]] = {
-    "star": ("star: fleetbuild's `transfer`, all nodes at once", star),
+    "star": ("fleetbuild's `transfer`, from the controller to all nodes at once", star),
     "scp": ("scp, node by node", scp),
     "clush": ("clush --copy, all nodes at once", clush),
     "clush-tree": ("clush --copy, tree of four gateways with keys", clush_tree),
     "libtorrent": ("libtorrent, already on the nodes", torrent),
-    "chain": ("chain of HTTP servers", chain),
+    "chain": ("the same with `distribute.peer_port`: each node gives it to the next one", chain),
     "chain-killed": (
-        "the same; the middle node is killed half-way",
+        "the same; the program on the middle node is killed half-way",
         lambda fleet, python: chain(fleet, python, signal.SIGKILL),
     ),
     "chain-silent": (
-        "the same; the middle node falls silent half-way",
+        "the same; it falls silent half-way",
         lambda fleet, python: chain(fleet, python, signal.SIGSTOP),
     ),
 }
@@ -296,7 +315,7 @@ def measure(fleet: Fleet, name: str, python: str, link: float) -> str:
     title, send = WAYS[name]
     fleet.start_sshds()
     before, began = os.times(), time.monotonic()
-    lost = send(fleet, python) or set()
+    send(fleet, python)
     wall, controller = time.monotonic() - began, os.times()
     fleet.stop_sshds()
     spent = [
@@ -304,7 +323,7 @@ def measure(fleet: Fleet, name: str, python: str, link: float) -> str:
         for times in (controller, os.times())
     ]
     wanted = sha256(fleet.file)
-    if wrong := [n for n in fleet.names if n not in lost and sha256(fleet.received(n)) != wanted]:
+    if wrong := [n for n in fleet.names if sha256(fleet.received(n)) != wanted]:
         raise SystemExit(f"{title}: another file on {wrong}")
     row = f"| {title} | {wall:.1f} | {wall / link:.1f} | {spent[0]:.1f} | {spent[1]:.1f} |"
     say(row)

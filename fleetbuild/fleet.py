@@ -306,7 +306,11 @@ class Fleet:
         rollback_on_failure: bool = False,
     ) -> Result:
         self._set_aside_damaged_result()
-        access = replace(self._access(plan.install_path, plan.timeout), bandwidth=plan.bandwidth)
+        access = replace(
+            self._access(plan.install_path, plan.timeout),
+            bandwidth=plan.bandwidth,
+            peer_port=plan.peer_port,
+        )
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)

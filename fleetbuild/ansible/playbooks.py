@@ -104,8 +104,8 @@ class Playbooks:
 
     `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
     host that does not answer for `silence` seconds is unreachable. All hosts that get files at the
-    same time share `bandwidth`, in Mbit/s. Ctrl-C stops Ansible and its workers; `stopping` does
-    the same for runs outside of the main thread.
+    same time share `bandwidth`, in Mbit/s. With `peer_port`, nodes give files to each other. Ctrl-C
+    stops Ansible and its workers; `stopping` does the same for runs outside of the main thread.
     """
 
     inventory: str
@@ -113,6 +113,7 @@ class Playbooks:
     secrets: Secrets = field(default_factory=Secrets)
     forks: int = 25
     bandwidth: float | None = None
+    peer_port: int | None = None
     interpreters: Mapping[str, str] = field(default_factory=dict)
     silence: float = SILENCE
     stopping: Callable[[], bool] = lambda: False
@@ -131,11 +132,10 @@ class Playbooks:
             raise KeyboardInterrupt
         run, settings = _Run(on_event, self.silence), effective_settings()
         forks = max(1, self.forks // at_once)
-        if self.bandwidth:
-            each = self.bandwidth * 1000 / (at_once * min(forks, len(limit)))
-            extravars = {**extravars, "fleetbuild_bandwidth": max(1, int(each))}  # kbit/s
+        hosts = min(forks, len(limit))
         interpreters = {} if "INTERPRETER_PYTHON" in settings else dict(self.interpreters)
         with private_dir() as private:
+            extravars = {**extravars, **self._ways_of_files(at_once, hosts, private)}
             log = new_log(self.state_dir / "runs", Path(name).stem)
             arguments = [
                 *("-i", self.inventory, "--forks", str(forks)),
@@ -167,6 +167,20 @@ class Playbooks:
                 f"Its whole output is in {log}",
             )
         return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
+
+    def _ways_of_files(self, at_once: int, hosts: int, private: Path) -> dict[str, Any]:
+        """Return the variables that say how files get to this number of hosts at a time."""
+        ways: dict[str, Any] = {}
+        kilobits = int((self.bandwidth or 0) * 1000 / at_once)
+        if kilobits:
+            ways["fleetbuild_bandwidth"] = max(1, kilobits // hosts)
+        if self.peer_port and hosts > 1:
+            folder = private / "peers"
+            folder.mkdir()
+            ways["fleetbuild_peers"] = {
+                "port": self.peer_port, "folder": str(folder), "bandwidth": kilobits,
+            }  # fmt: skip
+        return ways
 
 
 def new_log(folder: Path, name: str) -> Path:

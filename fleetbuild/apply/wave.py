@@ -8,7 +8,7 @@ then switches to it (see playbooks/install.yml), so a failure leaves the previou
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -320,24 +320,31 @@ def _listener(
         about = {"node": event.host, "group": group.name}
         if reply := role_result_of(event):
             replies[event.host] = more_severe(replies.get(event.host), reply)
-        if took_over := str(event.result.get("took_over") or "")[:600]:
-            run.tell("install", "warning", took_over, **about)
-        if event.result.get("made_by") == "pip":
-            run.tell(
-                "install", "warning", "pip installed the wheels: uv does not run here", **about
-            )
+        for stage, text in _warnings(event.result):
+            run.tell(stage, "warning", text, **about)
         if event.host not in group.nodes:
             return
         step, verification = step_of(event.task), event.result.get("verification")
         # A release that fails its verification is installed.
         if step and step.ends and (event.state in ("ok", "changed") or verification):
-            run.tell(step.stage, "ok", **about)
+            giver = event.result.get("given_by") if step.stage == "distribute" else None
+            run.tell(step.stage, "ok", f"from {giver}" if giver else "", **about)
         if isinstance(verification, dict) and verification.get("ok") is True:
             run.tell("verify", "ok", **about)
         if reply and reply.of == "install" and reply.active:
             _tell_served(run, group, event.host)
 
     return listen
+
+
+def _warnings(result: Mapping[str, Any]) -> Iterator[tuple[Stage, str]]:
+    """Yield what an operator should know of a step that went well."""
+    if took_over := str(result.get("took_over") or "")[:600]:
+        yield "install", took_over
+    if not_given := result.get("not_given"):
+        yield "distribute", f"this machine sent the files: {not_given}"
+    if result.get("made_by") == "pip":
+        yield "install", "pip installed the wheels: uv does not run here"
 
 
 def _serving(run: Run, progress: Progress, name: str) -> str:

@@ -151,6 +151,13 @@ class Distribute(Frozen):
         description="Mbit/s for all files that go to nodes at the same time, which share it; over"
         " SSH; default: no limit",
     )
+    peer_port: int | None = Field(
+        None,
+        ge=1024,
+        le=65535,
+        description="a TCP port at which nodes give files to each other while they are installed;"
+        " default: this machine sends every file to every node",
+    )
 
 
 class Hook(Frozen):

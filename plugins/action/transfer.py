@@ -3,49 +3,73 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import json
 import os
 import re
+import shlex
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ..plugin_utils.gate import guarded
+from ..module_utils import relay
+from ..plugin_utils.chain import Chain, Link, plain_address
+from ..plugin_utils.gate import guarded, limit
 
 # Ansible puts a path into commands of sftp, and this one comes from the node.
 _PLAIN = re.compile(r"(/(?![.]{1,2}(/|$))[A-Za-z0-9_.@+][A-Za-z0-9_.@+-]*)+")
+_SMALL = 4 << 20  # bytes that arrive before nodes could find each other
+_PATIENCE = 10.0  # seconds
+_FAILURES = {
+    "stopped": "does not run the program that fetches files",
+    "port": "uses the port for something else",
+    "damaged": "sent bytes with another hash",
+    "refused": "refused the connection",
+    "silent": "sent nothing",
+    "unknown": "does not have the files",
+    "unreachable": "was not reached",
+}
 
 
 class ActionModule(ActionBase):
-    """Send each file into the folder that its hash names, below a folder of the node."""
+    """Send each file into the folder that its hash names, below a folder of the node.
 
-    TRANSFERS_FILES = True
+    With `peers`, nodes give the files to each other, and the controller sends what does not arrive.
+    """
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
-        folder, files = self._task.args["folder"], self._task.args["files"]
-        if not _PLAIN.fullmatch(folder):
-            raise AnsibleActionFail("The node named a folder that is not a plain path.")
-        kilobits = int(self._task.args.get("bandwidth") or 0)
-        if kilobits:
-            self._limit(kilobits)
-        for file in [] if self._task.check_mode else files:
-            name = file.get("file") or os.path.basename(file["path"])
-            target = f"{folder}/{file['sha256']}/{name}"
-            if self._writes_as_another_user():
-                copied = self._copy(file["path"], target, task_vars)
-                if copied.get("failed"):
-                    return {**result, **copied}
-            else:
-                self._connection.put_file(file["path"], target)
-        return {**result, "changed": bool(files)}
+        folder, files = _plain(self._task.args["folder"]), self._task.args["files"]
+        if self._task.check_mode or not files:
+            return {**result, "changed": bool(files)}
+        self._files = {file["sha256"]: file["path"] for file in files}
+        peers = self._peers()
+        self._kilobits = int((peers or self._task.args).get("bandwidth") or 0)
+        if self._kilobits:
+            self._limit()
+        places = {file["sha256"]: f"{folder}/{file['sha256']}/{_name(file)}" for file in files}
+        self._arrivals = places
+        foreign = self._writes_as_another_user()
+        if foreign:  # the user who logs in gets them, and the other one copies them
+            own = _plain(self._make_tmp_path().rstrip("/"))
+            self._arrivals = {sha256: f"{own}/{sha256}" for sha256 in places}
+        if peers:
+            result.update(self._receive(peers, task_vars or {}))
+        else:
+            self._send(self._files)
+        for sha256 in places if foreign else ():
+            copied = self._copy(self._arrivals[sha256], places[sha256], task_vars)
+            if copied.get("failed"):
+                return {**result, **copied}
+        return {**result, "changed": True}
 
-    def _limit(self, kilobits: int) -> None:
+    def _limit(self) -> None:
         """Limit what sftp and scp send, beside the options that the user gave them."""
         for name in ("sftp_extra_args", "scp_extra_args"):
             with contextlib.suppress(KeyError):  # a connection without ssh
                 given = self._connection.get_option(name) or ""
-                self._connection.set_option(name, f"{given} -l {kilobits}".strip())
+                self._connection.set_option(name, f"{given} -l {self._kilobits}".strip())
 
     def _writes_as_another_user(self) -> bool:
         """Return whether the folder belongs to another user than the one who logs in."""
@@ -53,13 +77,101 @@ class ActionModule(ActionBase):
             return False
         return bool(self.get_become_option("become_user") != self._get_remote_user())
 
+    def _send(self, hashes: Any) -> None:
+        for sha256 in hashes:
+            self._connection.put_file(self._files[sha256], self._arrivals[sha256])
+
+    def _peers(self) -> dict[str, Any]:
+        """Return how nodes give these files to each other; empty if they do not."""
+        worth = sum(os.path.getsize(path) for path in self._files.values()) > _SMALL
+        peers = self._task.args.get("peers") if self._connection.transport == "ssh" else None
+        return peers if peers and worth else {}
+
+    def _receive(self, peers: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Get the files from nodes that have or receive them, and give them to later nodes."""
+        host = task_vars["inventory_hostname"]
+        address = task_vars.get("fleetbuild_peer_address") or task_vars.get("ansible_host") or host
+        chain = Chain(peers["folder"])
+        link = chain.join(host, plain_address(self._templar.template(address)), list(self._files))
+        serves = False
+        try:
+            missing, failures = self._relay(peers["port"], chain, link, task_vars)
+            runs = "" not in failures
+            if link.sources:
+                chain.count(given=not missing)
+            if not runs:
+                chain.end(link, serves=False)
+            with chain.turn() if self._kilobits else contextlib.nullcontext():
+                self._send(missing)
+            serves = runs
+        finally:
+            chain.end(link, serves=serves)
+        names = {"": host, **link.sources}
+        if missing and failures:
+            said = (f"{names[address]} {_FAILURES[word]}" for address, word in failures.items())
+            return {"not_given": "; ".join(said)}
+        givers = [name for address, name in link.sources.items() if address not in failures]
+        return {"given_by": givers[0]} if givers and not missing else {}
+
+    def _relay(
+        self, port: int, chain: Chain, link: Link, task_vars: dict[str, Any]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Run module_utils/relay.py on the node; return what it lacks, and failures by address.
+
+        It runs as the user who logs in, as sftp does. Only known words of its answer are used.
+        """
+        slowest = relay.PIECE * 8 / 1000 / self._kilobits if self._kilobits else 0
+        spec = {
+            "port": port,
+            "token": link.token,
+            "sources": list(link.sources),
+            # Behind a silent node the next one gives up first, and the others see bytes again.
+            "patience": _PATIENCE + 3 * slowest + link.number / 2,
+            "files": [
+                {"path": self._arrivals[sha256], **chain.pieces(path, sha256)}
+                for sha256, path in self._files.items()
+            ],
+        }
+        program = f"{inspect.getsource(relay)}\n\nmain(json.loads({json.dumps(spec)!r}))\n"
+        python = self._templar.template(task_vars.get("ansible_python_interpreter")) or ""
+        python = python if python.startswith("/") else "/usr/bin/python3"
+        limit("transfer", self._connection.transport, "")
+        answer = self._low_level_execute_command(
+            f"{shlex.quote(python)} -I -", sudoable=False, in_data=program.encode()
+        )
+        try:
+            said = json.loads(answer["stdout"].strip().splitlines()[-1])
+            missing = [sha256 for sha256 in self._files if sha256 in said["missing"]]
+            known = {**link.sources, "": ""}
+            failures = {
+                address: word
+                for address, word in said["failures"].items()
+                if address in known and word in _FAILURES
+            }
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return list(self._files), {"": "stopped"}
+        if missing and link.sources and not failures:
+            failures = {"": "stopped"}
+        return missing, failures
+
     def _copy(self, path: str, target: str, task_vars: Any) -> dict[str, Any]:
-        """Send a file as the user who logs in, and put it there as the other one."""
+        """Copy a file of the user who logs in to its place, as the other user."""
+        self._fixup_perms2([os.path.dirname(path), path], execute=False)
         task = self._task.copy()
-        task.args = {"src": path, "dest": target, "mode": "0644"}
+        task.args = {"src": path, "dest": target, "remote_src": True, "mode": "0644"}
         action = guarded("copy")(
             task, self._connection, self._play_context, self._loader, self._templar,
             self._shared_loader_obj,
         )  # fmt: skip
         copied: dict[str, Any] = action.run(task_vars=task_vars)
         return copied
+
+
+def _name(file: dict[str, str]) -> str:
+    return file.get("file") or os.path.basename(file["path"])
+
+
+def _plain(path: str) -> str:
+    if not _PLAIN.fullmatch(path):
+        raise AnsibleActionFail("The node named a folder that is not a plain path.")
+    return path

@@ -44,7 +44,7 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
         _asked: tuple[str, dict[str, Any]] = ("", {})
 
         def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-            _limit(name, self._connection.transport, str(self._task.args.get("src", "")))
+            limit(name, self._connection.transport, str(self._task.args.get("src", "")))
             try:
                 result = super().run(tmp, task_vars)
             except MemoryError:
@@ -108,7 +108,7 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
     return ActionModule
 
 
-def _limit(name: str, transport: str, source: str) -> None:
+def limit(name: str, transport: str, source: str) -> None:
     """Limit this worker of Ansible, and the ssh and sftp that it starts; it runs one task."""
     if name == "fetch":
         most = _LARGEST.get(Path(source).suffix, _LARGEST[".log"])

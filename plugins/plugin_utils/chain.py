@@ -1,0 +1,103 @@
+"""The nodes of one playbook that give files to each other, each to the next one.
+
+Ansible works on each node in a process of its own. These processes share a folder of the run.
+"""
+
+import fcntl
+import hashlib
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..module_utils.relay import LINGER, PIECE
+
+SOURCES = 4  # nodes that a node asks, one after the other
+TRIES = 3  # nodes that get nothing from others, before no more try
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_%-]{0,252}|[0-9a-f]*:[0-9a-f:.%A-Za-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A node's place in the chain: its number, and who gives it files, the nearest node first."""
+
+    number: int
+    token: str
+    sources: dict[str, str]  # address -> node
+
+
+class Chain:
+    """The chain of the run that this folder belongs to."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def join(self, node: str, address: str, hashes: Sequence[str]) -> Link:
+        """Add a node to the end; its sources have all of these files, or are getting them."""
+        with self._state() as state:
+            links, until = state["links"], time.time() - LINGER / 2
+            able = [
+                link
+                for link in reversed(links if state["failed"] < TRIES else [])
+                if (link["ended"] is None or link["ended"] > until)
+                and set(hashes) <= set(link["hashes"])
+                and link["address"] not in ("", address)
+            ]
+            links.append({"node": node, "address": address, "hashes": hashes, "ended": None})
+            sources = {link["address"]: link["node"] for link in able[:SOURCES]}
+            return Link(len(links) - 1, state["token"], sources)
+
+    def end(self, link: Link, *, serves: bool) -> None:
+        """Note that a node has its files, and whether it gives them to others."""
+        with self._state() as state:
+            state["links"][link.number]["ended"] = time.time() if serves else 0
+
+    def count(self, *, given: bool) -> None:
+        """Count whether a node got its files from others: perhaps no node reaches another one."""
+        with self._state() as state:
+            state["failed"] += -1 if given else 1
+
+    def pieces(self, path: str, sha256: str) -> dict[str, Any]:
+        """Return the size of a file and the hashes of its pieces, which one process computes."""
+        with self._shared(sha256) as found:
+            if not found:
+                with open(path, "rb") as file:
+                    pieces = iter(lambda: file.read(PIECE), b"")
+                    found["pieces"] = [hashlib.sha256(piece).hexdigest() for piece in pieces]
+                    found["size"] = file.tell()
+            return {"sha256": sha256, **found}
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until the controller sends to no other node of the chain."""
+        with (self._folder / "turn").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _state(self) -> Iterator[dict[str, Any]]:
+        with self._shared("state") as state:
+            if not state:
+                state.update(token=secrets.token_hex(16), failed=0, links=[])
+            yield state
+
+    @contextmanager
+    def _shared(self, name: str) -> Iterator[dict[str, Any]]:
+        """Lock a file, yield its content, and save what is changed there."""
+        with (self._folder / name).open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            content = json.loads(file.read() or "{}")
+            yield content
+            file.truncate(0)
+            json.dump(content, file)
+
+
+def plain_address(value: object) -> str:
+    """Return an address of the inventory if a node can be asked for it, else ""."""
+    return str(value) if _ADDRESS.fullmatch(str(value)) else ""

@@ -1,0 +1,52 @@
+"""distribute.peer_port: nodes give files to each other, in real bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import fleetbuild
+from fleetbuild import Config, Event
+from tests.factories.files import make_wheel
+from tests.lab import Lab
+
+LARGE = 24 << 20
+PORT = 47100
+# The third user's files arrive by a copy on the node; the fourth node cannot listen at the port.
+BECOME = {"ansible_become": True}
+OCCUPIED = f"nohup python3 -m http.server {PORT} >/dev/null 2>&1 &"
+
+
+def test_the_controller_sends_a_file_once(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    lab = make_lab({
+        "nodes": {
+            "n1": {"hardware": "avx2"},
+            "n2": {"hardware": "avx2"},
+            "n3": {"hardware": "avx2", "vars": BECOME},
+            "busy": {"hardware": "avx2", "setup": OCCUPIED},
+        }
+    })  # fmt: skip
+    data = {"large/data.bin": os.urandom(LARGE), "large/__init__.py": b""}
+    make_wheel(tmp_path / "wheels", "large", files=data)
+    config = Config.model_validate({
+        "index": [str(tmp_path / "wheels")], "build": {"policy": "published"},
+        "rollout": {"canary": 0, "serial": "100%"}, "distribute": {"peer_port": PORT},
+    })  # fmt: skip
+    events: list[Event] = []
+    fleet = fleetbuild.Fleet(
+        lab.inventory, config=config, state_dir=tmp_path / "state", on_event=events.append
+    )
+    result = fleet.apply(fleet.plan(["large==1.0"]))
+    assert result.exit_code == 0, result
+    for name in lab.nodes:
+        lab.exec(name, "/opt/fleetbuild/current/bin/python -c 'import large'", check=True)
+    copied = {event.node: event for event in events if event.stage == "distribute"}
+    given = {event.message for event in events if event.stage == "distribute" and event.message}
+    from_nodes = {text for text in given if text.startswith("from n")}
+    warnings = given - from_nodes
+    assert len(from_nodes) == 2, given  # the first of them comes from this machine
+    assert "busy uses the port for something else" in "".join(warnings)
+    assert set(copied) == set(lab.nodes)
+    left = "ls -A /home/fleet/.ansible/tmp /home/fleet/.cache/fleetbuild/incoming 2>/dev/null"
+    assert all("-tmp-" not in lab.exec(name, left, check=False).stdout for name in lab.nodes)

@@ -1,0 +1,53 @@
+"""Who gives files to whom, and when no node tries any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.factories.role_modules import plugin
+
+chain = plugin("plugin_utils.chain")
+
+
+def test_each_node_gets_its_files_from_the_one_before(tmp_path: Path) -> None:
+    files = ["a", "b"]
+    first = chain.Chain(str(tmp_path)).join("n1", "10.0.0.1", files)
+    second = chain.Chain(str(tmp_path)).join("n2", "10.0.0.2", files)
+    third = chain.Chain(str(tmp_path)).join("n3", "10.0.0.3", ["a"])
+    assert first.sources == {}
+    assert list(second.sources.values()) == ["n1"]
+    assert list(third.sources.values()) == ["n2", "n1"]
+    assert first.token == third.token
+    assert chain.Chain(str(tmp_path)).join("n4", "10.0.0.4", ["a", "c"]).sources == {}
+
+
+def test_a_node_that_does_not_serve_is_no_source(tmp_path: Path) -> None:
+    found = chain.Chain(str(tmp_path))
+    found.end(found.join("n1", "10.0.0.1", ["a"]), serves=False)
+    found.join("n2", "", ["a"])  # without an address
+    assert found.join("n3", "10.0.0.3", ["a"]).sources == {}
+
+
+def test_nodes_that_reach_nobody_end_the_tries(tmp_path: Path) -> None:
+    found = chain.Chain(str(tmp_path))
+    for number in range(chain.TRIES):
+        found.join("n", f"10.0.0.{number}", ["a"])
+        found.count(given=False)
+    assert found.join("n9", "10.0.0.9", ["a"]).sources == {}
+
+
+def test_pieces_are_hashed_once(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * (chain.PIECE + 1))
+    found = chain.Chain(str(tmp_path))
+    pieces = found.pieces(str(file), "ab")
+    file.unlink()
+    assert found.pieces(str(file), "ab") == pieces
+    assert (pieces["size"], len(pieces["pieces"])) == (chain.PIECE + 1, 2)
+
+
+def test_addresses_are_no_options_or_paths() -> None:
+    assert chain.plain_address("node-1.example.org") == "node-1.example.org"
+    assert chain.plain_address("fe80::1%eth0") == "fe80::1%eth0"
+    for value in ("-x", "a/b", "a b", None, "{{ x }}", ""):
+        assert chain.plain_address(value) in ("", "None")

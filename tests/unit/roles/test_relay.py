@@ -1,0 +1,187 @@
+"""Files that nodes give to each other: no byte is kept or given on before its hash is compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.factories.role_modules import plugin
+
+relay = plugin("module_utils.relay")
+DATA = os.urandom((3 << 20) + 5)
+SHA256 = hashlib.sha256(DATA).hexdigest()
+PIECES = [
+    hashlib.sha256(DATA[start : start + relay.PIECE]).hexdigest()
+    for start in range(0, len(DATA), relay.PIECE)
+]
+Start = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def port() -> int:
+    """A free port, the same one on all addresses of the loopback network."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        number: int = free.getsockname()[1]
+        return number
+
+
+class Nodes:
+    """Nodes of this machine: each runs the program with an address of 127.0.0.0/8."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
+        # In place of a node's only address.
+        self.source = (
+            Path(relay.__file__)
+            .read_text("utf-8")
+            .replace(
+                'super().__init__(("", spec["port"]), Handler)',
+                'super().__init__((spec["address"], spec["port"]), Handler)',
+            )
+        )
+        self.started: list[subprocess.Popen[str]] = []
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"node-{number}"
+
+    def start(self, number: int, *sources: int, patience: float = 3) -> subprocess.Popen[str]:
+        spec = {
+            "address": f"127.0.0.{number}", "port": self.port, "token": "t",
+            "sources": [f"127.0.0.{source}" for source in sources], "patience": patience,
+            "files": [{"path": str(self.path(number)), "size": len(DATA), "sha256": SHA256,
+                       "pieces": PIECES}],
+        }  # fmt: skip
+        program = f"{self.source}\n\nmain({spec!r})\n"
+        running = subprocess.Popen(
+            [sys.executable, "-I", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert running.stdin
+        running.stdin.write(program)
+        running.stdin.close()
+        running.stdin = None
+        self.started.append(running)
+        return running
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, port: int) -> Iterator[Nodes]:
+    found = Nodes(tmp_path, port)
+    yield found
+    subprocess.run(["pkill", "-KILL", "-f", str(tmp_path)], check=False)
+    for running in found.started:
+        running.kill()
+        running.communicate()
+
+
+def said(running: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = running.communicate(timeout=60)
+    found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    return found
+
+
+def is_there(path: Path) -> bool:
+    """Return whether the file is whole; nodes run as nobody where these tests are root."""
+    return path.read_bytes() == DATA
+
+
+def test_a_file_goes_on_while_it_grows(nodes: Nodes) -> None:
+    assert said(nodes.start(2))["missing"] == [SHA256]  # the controller sends it
+    behind = [nodes.start(number, number - 1) for number in (3, 4)]
+    with nodes.path(2).open("r+b") as file:
+        for start in range(0, len(DATA), 100_000):
+            file.write(DATA[start : start + 100_000])
+            file.flush()
+            time.sleep(0.01)
+    assert [said(each) for each in behind] == [{"missing": [], "failures": {}}] * 2
+    assert all(is_there(nodes.path(number)) for number in (3, 4))
+
+
+def test_a_killed_node_is_left_for_the_one_before_it(nodes: Nodes) -> None:
+    nodes.path(2).write_bytes(DATA)
+    said(nodes.start(2))
+    nodes.path(2).write_bytes(DATA)
+    found = said(nodes.start(4, 3, 2))  # nobody is at 3
+    assert found == {"missing": [], "failures": {"127.0.0.3": "refused"}}
+    assert is_there(nodes.path(4))
+
+
+def test_a_silent_node_is_left_in_time(nodes: Nodes) -> None:
+    said(nodes.start(2))  # nothing is sent to it
+    began = time.monotonic()
+    found = said(nodes.start(3, 2, patience=1))
+    assert found == {"missing": [SHA256], "failures": {"127.0.0.2": "silent"}}
+    assert time.monotonic() - began < 20
+
+
+class Liar(BaseHTTPRequestHandler):
+    """A node of this fleet that knows the token and gives other bytes, or one after the other."""
+
+    drips = False
+
+    def do_GET(self) -> None:
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(DATA)))
+        self.end_headers()
+        while self.drips:
+            self.wfile.write(DATA[:1])
+            time.sleep(0.1)
+        self.wfile.write(DATA[: relay.PIECE] + bytes(relay.PIECE))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("drips", "word"), [(False, "damaged"), (True, "silent")])
+def test_wrong_and_slow_bytes_are_not_kept(nodes: Nodes, port: int, drips: bool, word: str) -> None:
+    handler = type("Handler", (Liar,), {"drips": drips})
+    liar = HTTPServer(("127.0.0.2", port), handler)
+    Thread(target=liar.serve_forever, daemon=True).start()
+    found = said(nodes.start(3, 2, patience=1))
+    liar.shutdown()
+    liar.server_close()
+    assert found == {"missing": [SHA256], "failures": {"127.0.0.2": word}}
+    assert nodes.path(3).stat().st_size <= relay.PIECE  # the piece with the right hash
+
+
+def test_who_does_not_know_the_token_gets_nothing(nodes: Nodes, port: int) -> None:
+    said(nodes.start(2))
+    nodes.path(2).write_bytes(DATA)
+    for path in ("/", f"/{SHA256}", f"/u/{SHA256}", "/../../etc/passwd", "//etc/passwd"):
+        with socket.create_connection(("127.0.0.2", port), timeout=10) as client:
+            client.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            assert b" 404 " in client.recv(100)
+
+
+def test_a_port_in_use_is_said(nodes: Nodes, port: int) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.2", port))
+        other.listen()
+        found = said(nodes.start(2, 3))
+    assert found == {"missing": [SHA256], "failures": {"": "port"}}
+
+
+def test_it_ends_with_the_controller(nodes: Nodes) -> None:
+    said(nodes.start(2))
+    waiting = nodes.start(3, 2, patience=50)
+    time.sleep(1)
+    assert waiting.stdout
+    waiting.stdout.close()  # as sshd closes it when the connection has gone
+    waiting.wait(30)
+    waiting.stdout = None
+    children = subprocess.run(
+        ["pgrep", "-P", str(waiting.pid)], capture_output=True, text=True, check=False
+    )
+    assert children.stdout == ""
