@@ -513,6 +513,18 @@ each_nvcc() {
   done
 }
 
+# The gccs of a major version, under the names by which a build looks for them; each with its g++.
+each_gcc() {
+  major=5
+  while [ "$major" -le 30 ]; do
+    for compiler in "gcc-$major" "gcc$major-gcc" "/opt/rh/gcc-toolset-$major/root/usr/bin/gcc"; do
+      have "$compiler" && have "${compiler%gcc*}g++${compiler##*gcc}" &&
+        tool "gcc-$major" "$compiler" -dumpfullversion -dumpversion && break
+    done
+    major=$((major + 1))
+  done
+}
+
 each_cudnn() {
   for header in /usr/include/cudnn_version.h /usr/include/*-linux-gnu/cudnn_version.h \
     /usr/local/cuda*/include/cudnn_version.h; do
@@ -541,6 +553,7 @@ read_toolchain() {
     */rustup) [ ! -e "${RUSTUP_HOME:-$HOME/.rustup}/settings.toml" ] || tool cargo cargo --version ;;
     *) tool cargo cargo --version ;;
   esac
+  each_gcc
   return 0
 }
 

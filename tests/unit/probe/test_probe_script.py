@@ -398,6 +398,30 @@ def test_tools_and_their_versions_are_listed(tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith(("g++", "ccache"))]
 
 
+def test_the_gccs_beside_the_default_one_are_listed_with_their_whole_version(
+    tmp_path: Path,
+) -> None:
+    toolset = tmp_path / "gcc-toolset-13" / "root" / "usr" / "bin"
+    toolset.mkdir(parents=True)
+    for suffix, version in (("-9", "9.5.0"), ("-27", "27.1.0")):
+        program(tmp_path, f"gcc{suffix}", f'[ "$1" = -dumpfullversion ] && echo {version}')
+        program(tmp_path, f"g++{suffix}", "exit 1")
+    program(tmp_path, "gcc10-gcc", "echo 10.5.0")
+    program(tmp_path, "gcc10-g++", "exit 1")
+    program(toolset, "gcc", "echo 13.3.1")
+    program(toolset, "g++", "exit 1")
+    program(tmp_path, "gcc-28", "echo 28.1.0")  # without its g++
+    program(tmp_path, "gcc-29.1", "echo 29.1.0")  # no build looks for this name
+    script = SCRIPT.replace("/opt/rh/", f"{tmp_path}/")
+    text = run(tmp_path, script=script, PATH=path(tmp_path))["toolchain"]
+    found = facts_of({"toolchain": text}).toolchain
+    assert found["gcc-9"] == ("9.5.0",)
+    assert found["gcc-10"] == ("10.5.0",)
+    assert found["gcc-13"] == ("13.3.1",)
+    assert found["gcc-27"] == ("27.1.0",)
+    assert not {"gcc-28", "gcc-29", "gcc-29.1"} & found.keys()
+
+
 def test_the_nvcc_of_debians_package_is_a_toolkit(tmp_path: Path) -> None:
     """What nvidia-cuda-toolkit 11.8.89~11.8.0-5~deb12u1 prints, whose nvcc is a script."""
     said = """\

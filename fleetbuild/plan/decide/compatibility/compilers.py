@@ -6,6 +6,7 @@ sentence if no compiler on the node suits. Used when builders are chosen and whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ class Compiler(Frozen):
 
     kind: str  # gcc or clang
     version: str | None
-    additional: bool = False  # installed beside the default one by the toolchain role
+    additional: bool = False  # beside the default one
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version or 'of unknown version'}"
@@ -66,14 +67,16 @@ def compiler_of(facts: Facts) -> Compiler | None:
 def compiler_for(need: CompilerNeed, facts: Facts) -> Compiler | None:
     """Return the compiler that a build uses on this node; None if the toolchain role installs one.
 
-    The default compiler if it suits, else the oldest suitable gcc that the distribution packages.
+    The default compiler if it suits, else the oldest suitable gcc that is installed beside it, else
+    the oldest suitable gcc that the distribution packages.
     """
     default = _default(facts)
     if not need.problem(default):
         return compiler_of(facts)
+    packaged = packaged_gccs(facts.os.id, facts.os.version).additional
     additional = (
         Compiler(kind="gcc", version=version, additional=True)
-        for version in packaged_gccs(facts.os.id, facts.os.version).additional
+        for version in (*gccs_beside(facts), *packaged)
     )
     return next((gcc for gcc in additional if not need.problem(gcc)), default)
 
@@ -86,7 +89,22 @@ def lacks_compiler(need: CompilerNeed, facts: Facts) -> bool:
 def additional_gcc(need: CompilerNeed, facts: Facts) -> str | None:
     """Return the major version of the gcc that a build uses there, if not the default one."""
     compiler = compiler_for(need, facts)
-    return compiler.version if compiler and compiler.additional else None
+    version = compiler.version if compiler and compiler.additional else None
+    return version.partition(".")[0] if version else None
+
+
+def gccs_beside(facts: Facts) -> list[str]:
+    """Return the versions of the gccs that are installed beside the default one, oldest first.
+
+    A build finds each by its major version, so one that prints another version does not count.
+    """
+    versions = (
+        version
+        for name, printed in facts.toolchain.items()
+        for version in printed
+        if re.fullmatch(r"gcc-(\d{1,2}) \1(\..*)?", f"{name} {version}", re.ASCII)
+    )
+    return sorted(versions, key=version_key)
 
 
 def flags_for(need: CompilerNeed, builders: Sequence[Facts]) -> str:
@@ -103,7 +121,8 @@ def required_compiler(need: CompilerNeed, facts: Facts) -> str:
     """Return the compiler as the plan shows it: present, or installed by the toolchain role."""
     compiler, default = compiler_for(need, facts), _default(facts)
     if compiler and compiler.additional:
-        return f"{compiler} (by the toolchain role: {default} {need.problem(default)})"
+        source = "present" if compiler.version in gccs_beside(facts) else "by the toolchain role"
+        return f"{compiler} ({source}: {default} {need.problem(default)})"
     present = compiler_of(facts)
     return f"{present} (present)" if present else "gcc (to be installed by the toolchain role)"
 

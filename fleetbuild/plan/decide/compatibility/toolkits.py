@@ -32,6 +32,7 @@ from fleetbuild.models import Facts, Python
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.problem import Problem
 from fleetbuild.plan.decide.compatibility.alternatives import nearest_alternative
+from fleetbuild.plan.decide.compatibility.compilers import gccs_beside
 from fleetbuild.plan.decide.compatibility.constraints import (
     Combination,
     combination_of,
@@ -197,9 +198,11 @@ def _candidate(combination: Combination, toolkit: str, builders: Mapping[str, Fa
 
 def _has_compiler(combination: Combination, toolkit: str, builder: Facts) -> bool:
     """Return whether a gcc on this builder suits; without any gcc, a suitable one is installed."""
-    gccs = builder.toolchain.get("gcc", ())
+    default = builder.toolchain.get("gcc", ())
     needed = _compiler(combination.versions, toolkit)
-    return not gccs or needed is None or any(needed.fits(version) for version in gccs)
+    if not default or needed is None:
+        return True
+    return any(needed.fits(version) for version in (*default, *gccs_beside(builder)))
 
 
 def _alternatives(

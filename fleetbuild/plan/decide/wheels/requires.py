@@ -17,7 +17,6 @@ from fleetbuild.plan.decide.compatibility.compilers import (
     CompilerNeed,
     compiler_for,
     compiler_in_image,
-    compiler_of,
     missing_compiler,
     required_compiler,
 )
@@ -67,7 +66,7 @@ def requires_of(
         where = f"in {container.image}, image {container.id[:12]}"
         lacking = toolkit if toolkit and builder not in toolkit.installed_on else None
         return Requires(
-            compiler=f"{compiler_of(software) or 'gcc'} ({where})",
+            compiler=f"{compiler_for(need, software) or 'gcc'} ({where})",
             cuda=_cuda(
                 builder, toolkit, toolkit_from=toolkit_from, present=f"in {container.image}"
             ),
@@ -214,7 +213,7 @@ def _missing_in_image(
     `facts` are the builder's with the image's software; `python` is the tag of the interpreter.
     """
     has = f"The image {image.image} has"
-    compiler = compiler_of(facts)
+    compiler = compiler_for(need, facts)
     if compiler is None:
         yield f"{has} no gcc and g++: name an image with compilers in build.container."
     elif problem := need.problem(compiler):

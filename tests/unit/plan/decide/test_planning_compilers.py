@@ -154,6 +154,50 @@ def test_the_gccs_of_debian_13_serve_older_toolkits() -> None:
     assert additional_gcc(need, on("debian", "13", "14.2.0")) == "12"
 
 
+def beside(system: str, version: str, default: str, **others: str) -> Any:
+    """A node of this distribution with other gccs beside its default one: gcc_11="11.3.0"."""
+    tools = {name.replace("_", "-"): (printed,) for name, printed in others.items()}
+    return facts("avx512bf16", os=Os(id=system, version=version), toolchain=gcc(default) | tools)
+
+
+def test_an_installed_gcc_beside_the_default_one_is_present() -> None:
+    need = CompilerNeed(RUNGS["avx2"], Gcc("6", "12"))
+    node = beside("debian", "12", "12.2.0", gcc_12="12.2.0", gcc_11="11.3.0")
+    assert required_compiler(need, node) == (
+        "gcc 11.3.0 (present: gcc 12.2.0 is not gcc 6 to below 12)"
+    )
+    assert additional_gcc(need, node) == "11"
+    # Without that line, as in older captures, it is unknown.
+    bare = on("debian", "12", "12.2.0")
+    assert required_compiler(need, bare).startswith("gcc 11 (by the toolchain role: gcc 12.2.0 is")
+
+
+def test_an_installed_gcc_is_taken_before_one_that_is_to_be_installed() -> None:
+    need = CompilerNeed(RUNGS["avx2"], Gcc("6", "11"))
+    assert additional_gcc(need, on("ubuntu", "22.04", "11.4.0")) == "9"
+    assert additional_gcc(need, beside("ubuntu", "22.04", "11.4.0", gcc_10="10.5.0")) == "10"
+    old = beside("ubuntu", "22.04", "11.4.0", gcc_5="5.5.0")
+    assert additional_gcc(need, old) == "9"
+
+
+def test_an_installed_gcc_serves_where_the_distribution_packages_none() -> None:
+    need, node = CompilerNeed(RUNGS["avx2"], Gcc("6", "14")), beside("fedora", "42", "15.1.1")
+    assert missing_compiler(need, "n", node)
+    node = beside("fedora", "42", "15.1.1", gcc_13="13.3.0")
+    assert missing_compiler(need, "n", node) == ()
+    assert not lacks_compiler(need, node)
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("gcc-11", "10.2.0"), ("gcc-1", "11.3.0"), ("gcc-1a", "1a.2"), ("gcc-", "11")],
+)
+def test_a_gcc_whose_name_and_version_differ_is_not_used(name: str, printed: str) -> None:
+    need = CompilerNeed(RUNGS["avx2"], Gcc("1", "12"))
+    node = facts(os=Os(id="debian", version="12"), toolchain=gcc("12.2.0") | {name: (printed,)})
+    assert required_compiler(need, node).startswith("gcc 11 (by the toolchain role")
+
+
 def test_gcc_ranges_do_not_apply_to_clang() -> None:
     node = facts(toolchain={"clang": ("14.0.6",)})
     compiler = compiler_for(CompilerNeed(RUNGS["avx2"], Gcc("6", "9")), node)

@@ -95,6 +95,22 @@ def test_a_group_that_no_image_suits_is_blocked(container: Container, says: str)
     ))  # fmt: skip
 
 
+def test_a_gcc_beside_the_default_one_of_the_image_builds() -> None:
+    recipe = recipe_of("bf", "avx2", "avx512bf16", more="sources: [sdist]\n")
+    old = {"gcc": ("9.4.0",), "g++": ("9.4.0",)}
+    for tools, compiler, problems in (
+        (old | {"gcc-12": ("12.3.0",)}, "gcc 12.3.0", 0),
+        (old, "gcc 9.4.0", 1),
+    ):
+        nodes = {"strong": facts("avx512bf16", container=image(toolchain=tools))}
+        plan = planned(
+            nodes, packages=[package("bf", recipe=recipe)], config=CONFIG, builders=["strong"]
+        )
+        (wheel,) = plan.groups[0].wheels
+        assert wheel.requires.compiler.startswith(f"{compiler} (in {IMAGE}, ")
+        assert len(wheel.requires.to_supply) == problems
+
+
 def test_what_the_image_lacks_is_to_be_supplied() -> None:
     bare = image(
         toolchain={"cmake": ("3.10",)}, pythons=(INSIDE.model_copy(update={"headers": False}),)

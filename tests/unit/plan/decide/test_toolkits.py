@@ -159,6 +159,16 @@ def test_a_builder_with_a_fitting_compiler_comes_first() -> None:
     assert (choice.version, choice.installed_on) == ("12.6", ("both",))
 
 
+def test_a_gcc_beside_the_default_one_fits_a_toolkit() -> None:
+    builders = {
+        "old": gpu(cuda="13.0", tools={"gcc": ("9.4.0",)}),
+        "both": gpu(cuda="12.6", tools={"gcc": ("9.4.0",), "gcc-12": ("12.3.0",)}),
+    }
+    choice = choose_toolkit(TORCH, ["8.6"], "cp311", [gpu("8.6")], builders)
+    assert isinstance(choice, Toolkit)
+    assert (choice.version, choice.installed_on) == ("12.6", ("both",))
+
+
 def test_an_installed_toolkit_without_a_suitable_gcc_beats_an_absent_one() -> None:
     choice = chosen(TORCH, gpu("8.6", cuda="13.0", tools={"gcc": ("9.4.0",)}))
     assert choice.installed_on == ("n0",)
