@@ -19,6 +19,7 @@ from fleetbuild.ansible.silent_nodes import AGAIN, tell_waiting
 from fleetbuild.apply.build_events import (
     incoming,
     log_of,
+    report_abandoned,
     report_end,
     report_failure,
     report_new_builder,
@@ -136,6 +137,7 @@ class _Builds:
         self._running = 0
         self._nodes = len({build.node for build in progress.assignments})
         self._events: SimpleQueue[tuple[_Batch, _Report]] = SimpleQueue()
+        self._abandoned = _abandoned_builds(run)
 
     def work(self) -> dict[str, WheelResult]:
         """Build everything; return the results by artifact key."""
@@ -176,8 +178,11 @@ class _Builds:
             key, node = key_of(assignment.wheel), assignment.node
             self._run.journal.note("build started", key=key, node=node)
         report_waiting_groups(self._run, progress)
-        for builds in batch.waiting.values():
-            report_start(self._run, next(iter(builds.values())))
+        for node, builds in batch.waiting.items():
+            first = next(iter(builds.values()))
+            if node in self._abandoned:
+                report_abandoned(self._run, first)
+            report_start(self._run, first)
         pool.submit(self._play, batch, progress, sorted(batch.waiting))
 
     def _play(self, batch: _Batch, progress: Progress, nodes: list[str]) -> None:
@@ -186,7 +191,9 @@ class _Builds:
             hosts = self._run.tools.run_playbook(
                 "build.yml",
                 limit=nodes,
-                extravars={"fleetbuild_builds": build_extravars(self._run, progress)},
+                extravars={
+                    "fleetbuild_builds": build_extravars(self._run, progress, self._abandoned)
+                },
                 on_event=lambda event: self._events.put((batch, event)),
                 at_once=max(1, self._nodes // len(nodes)),
             )
@@ -226,7 +233,8 @@ class _Builds:
     def _keep(self, batch: _Batch, assignment: BuildAssignment, reply: RoleResult) -> None:
         """Keep a reply. If the machine failed, other nodes build this wheel and the next ones."""
         run, node, waiting = self._run, assignment.node, batch.waiting[assignment.node]
-        run.journal.note("build ended", key=reply.key, node=node)
+        for key in (reply.key, *self._abandoned.pop(node, ())):
+            run.journal.note("build ended", key=key, node=node)
         log = incoming(run, assignment) / "build.log"
         explained = batch.replies[reply.key] = explain_reply(assignment, reply, log)
         why = None
@@ -297,16 +305,32 @@ class _Builds:
         return moved
 
 
-def build_extravars(run: Run, progress: Progress) -> dict[str, list[dict[str, Any]]]:
+def _abandoned_builds(run: Run) -> dict[str, tuple[str, ...]]:
+    """Return by node the builds that were left running there and that this plan does not need.
+
+    A node builds one wheel at a time, so the builds of this plan end them.
+    """
+    nodes: dict[str, tuple[str, ...]] = {}
+    for key, node in run.journal.left_running().items():
+        if key not in run.plan.wheels_by_key:
+            nodes[node] = (*nodes.get(node, ()), key)
+    return nodes
+
+
+def build_extravars(
+    run: Run, progress: Progress, abandoned: Mapping[str, tuple[str, ...]]
+) -> dict[str, list[dict[str, Any]]]:
     """Return the extra variable fleetbuild_builds: host -> wheels, in the plan's order."""
     builds: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for assignment in progress.assignments:
-        spec = _build(run, progress, assignment)
+        spec = _build(run, progress, assignment, abandoned.get(assignment.node, ()))
         builds[assignment.node].append(spec.model_dump(mode="json", exclude_unset=True))
     return dict(builds)
 
 
-def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSpec:
+def _build(
+    run: Run, progress: Progress, assignment: BuildAssignment, abandoned: tuple[str, ...]
+) -> BuildSpec:
     wheel = assignment.wheel
     source = source_of(wheel)
     path = progress.files[source.identity]
@@ -325,6 +349,7 @@ def _build(run: Run, progress: Progress, assignment: BuildAssignment) -> BuildSp
         ),
         toolkit_wheels=tuple(_requirement(progress, file) for file in wheel.toolkit_wheels),
         dest=str(incoming(run, assignment)),
+        **({"abandoned": abandoned} if abandoned else {}),
     )
 
 

@@ -37,6 +37,16 @@ def report_start(run: Run, assignment: BuildAssignment) -> None:
     run.tell("build", "started", wheel.wheel_version, **about)
 
 
+def report_abandoned(run: Run, assignment: BuildAssignment) -> None:
+    """Report that a node first ends a build of an earlier run."""
+    node = assignment.node
+    message = (
+        f"An earlier apply left a build on {node} that this plan does not need: it is ended there"
+        " if it still runs, and its folder is kept."
+    )
+    run.tell("build", "warning", message, group=assignment.group, node=node)
+
+
 def report_waiting_groups(run: Run, progress: Progress) -> None:
     """Report the groups that wait for a wheel which is built with another group."""
     building = {key_of(assignment.wheel): assignment for assignment in progress.assignments}

@@ -73,10 +73,10 @@ def _skipped(run: Run, assignment: BuildAssignment) -> WheelResult:
     )
 
 
-def _left_running(run: Run) -> str:
+def _left_running(run: Run) -> set[str]:
+    """Return the nodes on which builds of this plan continue."""
     builds = run.journal.left_running()
-    names = {node for key, node in builds.items() if key in run.plan.wheels_by_key}
-    return f" Builds continue on {fold(names)}." if names else ""
+    return {node for key, node in builds.items() if key in run.plan.wheels_by_key}
 
 
 def _drained(run: Run) -> str:
@@ -103,10 +103,13 @@ def carry_out(run: Run, stages: Sequence[StageFunction] = STAGES) -> Result:
             raise
         except KeyboardInterrupt:
             run.journal.note("run ended", error="interrupted")
+            building = _left_running(run)
+            continues = f" Builds continue on {fold(building)}." if building else ""
+            another = " An apply of another plan that builds there ends them." if building else ""
             raise Interrupted(
                 "Interrupted. No node is between two releases: each serves what it served before, "
-                f"or the new release.{_left_running(run)}{_drained(run)}",
-                "Run the same apply again; it continues from here.",
+                f"or the new release.{continues}{_drained(run)}",
+                f"Run the same apply again; it continues from here.{another}",
             ) from None
         result = progress.result(run)
         run.state.save_result(result, started=run.started, release=run.plan.release)

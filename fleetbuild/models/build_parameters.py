@@ -163,6 +163,13 @@ class BuildSpec(Frozen):
             computed=True,
         ),
     ]
+    abandoned: Annotated[
+        tuple[str, ...],
+        Parameter(
+            "Keys of builds that an earlier run left running in this workspace, and whose wheels"
+            " nobody wants any more. They are ended before this build begins.",
+        ),
+    ] = ()
     timeout: Annotated[int, Parameter("Seconds that the build may take.")] = 14400
     dest: Annotated[
         str,

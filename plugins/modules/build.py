@@ -181,6 +181,12 @@ options:
         description: The artifact key, which names the build's folder. By default a hash
           over all parameters that change the wheel.
         type: str
+      abandoned:
+        description: Keys of builds that an earlier run left running in this workspace,
+          and whose wheels nobody wants any more. They are ended before this build begins.
+        type: list
+        elements: str
+        default: []
       timeout:
         description: Seconds that the build may take.
         type: int
@@ -380,6 +386,7 @@ SPEC = {
     "tools": {"type": "list", "elements": "str", "default": []},
     "workspace": {"type": "str", "default": "~/.cache/fleetbuild"},
     "key": {"type": "str", "no_log": False},
+    "abandoned": {"type": "list", "elements": "str", "default": []},
     "timeout": {"type": "int", "default": 14400},
     "dest": {"type": "str", "required": True},
 }

@@ -1,9 +1,11 @@
 """A build's folder: the status, progress and errors of a build. Standard library only."""
 
+import contextlib
 import fcntl
 import json
 import os
 import re
+import signal
 import time
 
 from .source_tree import sha256
@@ -25,6 +27,7 @@ PIPS_OWN = re.compile(
 )
 ANOTHER_ATTEMPT = "Out of memory. Once more"
 MOST_ERRORS = 5
+PATIENCE = 10  # seconds for killed processes to be gone
 
 
 class Folder:
@@ -86,6 +89,18 @@ class Folder:
             return True
         return False
 
+    def end(self):
+        """End the build that runs in this folder, with all of its processes."""
+        builder = self.read_status().get("pid")
+        if not self.is_locked() or not is_open(builder, self.at("lock")):
+            return
+        for pid in with_descendants(builder):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE
+        while self.is_locked() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
     def read_status(self):
         """Return the content of status.json; empty if it cannot be read."""
         try:
@@ -123,6 +138,30 @@ class Folder:
             "seconds": round(seconds, 1),
             "last_line": next(told, "")[:2000],
         }
+
+
+def is_open(pid, path):
+    """Return whether this process has this file open: a number in a file may be out of date."""
+    folder = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for number in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                if os.path.samefile(os.path.join(folder, number), path):
+                    return True
+    return False
+
+
+def with_descendants(pid):
+    """Return this process and all below it, parents first."""
+    children = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+            children.setdefault(parent, []).append(int(name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
 
 
 def tail(path, size):

@@ -305,9 +305,11 @@ def build_user(create):
 
 def _become(user):
     if user is not None:
+        parent = os.getppid()
         os.setgroups([])
         os.setgid(user[1])
         os.setuid(user[0])
+        _die_with(parent)  # the kernel forgets it with the user
 
 
 def _give_up_capabilities(user):

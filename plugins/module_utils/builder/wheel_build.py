@@ -18,7 +18,7 @@ import sys
 import time
 
 from . import container, isolation
-from .build_folder import errors_in
+from .build_folder import Folder, errors_in
 from .build_steps import NATIVE, PATH, Steps
 from .container import CONTAINER
 from .input_files import InputFiles
@@ -37,11 +37,14 @@ class Build(Steps):
     """A build with the module's parameters."""
 
     def prepare(self):
-        """Create the folder, and the user that builds; delete the status of a failed build.
+        """Create the folder, and the user that builds; delete the status of a failed build, and end
+        builds that nobody wants.
 
         Return the hashes of the files that the build needs and this node lacks.
         """
         self.refuse_foreign()
+        for key in self.params["abandoned"]:
+            Folder(os.path.join(os.path.dirname(self.dir), os.path.basename(key))).end()
         super().prepare()
         isolation.build_user(create=True)
         needs_none = self.status()["state"] in ("running", "done")
@@ -77,7 +80,7 @@ class Build(Steps):
             except BlockingIOError:
                 return {"attached": True}
             started, began = time.time(), time.monotonic()
-            self.write_status(state="running", started=started)
+            self.write_status(state="running", started=started, pid=os.getpid())
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.log)  # an earlier build's output is not about this build
             try:

@@ -277,6 +277,44 @@ def test_the_next_apply_resumes_the_build_of_the_fallback(fleet: FakeFleet, tmp_
     assert builds(fleet) == [["avx-2", "avx2-1"]] or builds(fleet) == [["avx-2"]]
 
 
+def test_a_build_that_the_next_plan_does_not_need_is_ended_on_its_node(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "ctrl-c"
+    with pytest.raises(Interrupted) as stopped:
+        apply(fleet, tmp_path)
+    assert "Builds continue on avx-1, avx2-1." in stopped.value.message
+    assert stopped.value.fix.endswith("An apply of another plan that builds there ends them.")
+    fleet.trouble.clear()
+    fleet.extravars.clear()
+    told: list[Event] = []
+    other = three(artifact_key="a" * 32)
+    assert apply(fleet, tmp_path, plan(group("avx", THREE, wheels=(other,))), told).exit_code == 0
+    (old,) = AVX.wheels
+    (build,) = fleet.extravars[0]["fleetbuild_builds"]["avx-1"]
+    assert (build["key"], build["abandoned"]) == ("a" * 32, [old.artifact_key])
+    (warning,) = (each for each in told if each.state == "warning")
+    assert warning.node == "avx-1"
+    assert "is ended there if it still runs" in warning.message
+    # The journal keeps what runs on a node that this plan gave no build.
+    assert fleet.run(PLAN, tmp_path / "state").journal.left_running() == {
+        AVX2.wheels[0].artifact_key: "avx2-1"
+    }
+
+
+def test_a_build_that_the_next_plan_still_needs_goes_on(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "ctrl-c"
+    with pytest.raises(Interrupted):
+        apply(fleet, tmp_path)
+    fleet.trouble.clear()
+    fleet.extravars.clear()
+    told: list[Event] = []
+    assert apply(fleet, tmp_path, told=told).exit_code == 0
+    (builds,) = (each["fleetbuild_builds"] for each in fleet.extravars[:1])
+    assert all("abandoned" not in build for each in builds.values() for build in each)
+    assert not [each for each in told if each.state == "warning"]
+
+
 @pytest.mark.parametrize(
     ("output", "by_machine"),
     [

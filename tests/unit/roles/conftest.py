@@ -93,6 +93,7 @@ def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
         "python": "/usr/bin/python3",
         "cache": "none",
         "container": "",
+        "abandoned": [],
         "cache_dir": str(tmp_path / "none"),
         "timeout": 60,
     }

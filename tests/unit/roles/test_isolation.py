@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -115,6 +116,39 @@ def test_a_wheel_built_without_isolation_does_not_count_where_it_is_required(bui
         assert build.status()["state"] == state
         build.params["isolation"] = "preferred"
         assert build.status()["state"] == "done"
+
+
+@pytest.mark.parametrize("level", ["namespaces", "user"])
+def test_a_build_ends_with_the_process_that_reports(
+    isolation: ModuleType, tmp_path: Path, level: str
+) -> None:
+    """Even by SIGKILL, and although the kernel forgets this wish with the user."""
+    user = (65534, 65534) if os.geteuid() == 0 else None
+    view = isolation.View({}, {str(tmp_path): str(tmp_path)}, [])
+    beats = tmp_path / "log"
+    reporter = os.fork()
+    if reporter == 0:
+        with beats.open("wb", buffering=0) as log:
+
+            def beat(_: int) -> int:
+                for _beat in range(600):
+                    log.write(b".")
+                    time.sleep(0.02)
+                return 0
+
+            with contextlib.suppress(isolation.CannotIsolate):
+                isolation.start(beat, level, view, user, log)
+                time.sleep(60)
+            os._exit(3)
+    while not beats.exists() or not beats.stat().st_size:
+        assert os.waitpid(reporter, os.WNOHANG) == (0, 0), "cannot isolate here"
+        time.sleep(0.02)
+    os.kill(reporter, signal.SIGKILL)
+    os.waitpid(reporter, 0)
+    time.sleep(0.3)
+    last = beats.stat().st_size
+    time.sleep(0.3)
+    assert beats.stat().st_size == last
 
 
 @pytest.mark.parametrize("level", ["namespaces", "user"])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import io
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import tarfile
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,6 +67,68 @@ def test_a_running_build_is_seen_by_its_lock(build: Any) -> None:
     assert build.status()["state"] == "failed"
     assert "was killed" in build.status()["reason"]
     assert build.status()["kind"] == "machine"
+
+
+# A build: it holds the lock, and a compiler runs in a session of its own.
+RUNNING = """
+import fcntl, json, os, subprocess, sys, time
+folder, writer = sys.argv[1:]
+lock = open(folder + "/lock", "ab")
+fcntl.flock(lock, fcntl.LOCK_EX)
+compiler = subprocess.Popen(["sleep", "300"], start_new_session=True)
+pid = {"own": os.getpid(), "other": os.getppid(), "none": None}[writer]
+with open(folder + "/status.json", "w") as file:
+    json.dump({"state": "running", "started": time.time(), "pid": pid}, file)
+print(compiler.pid, flush=True)
+time.sleep(300)
+"""
+
+
+@contextlib.contextmanager
+def running_build(folder: Path, writer: str = "own") -> Iterator[tuple[int, int]]:
+    """A build that runs in this folder: the numbers of its process and of its compiler."""
+    folder.mkdir()
+    command = [sys.executable, "-c", RUNNING, str(folder), writer]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as builder:
+        assert builder.stdout
+        compiler = int(builder.stdout.readline())
+        try:
+            yield builder.pid, compiler
+        finally:
+            builder.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(compiler, signal.SIGKILL)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_preparing_ends_an_abandoned_build_with_its_compilers(build: Any, tmp_path: Path) -> None:
+    with running_build(tmp_path / "old") as old, running_build(tmp_path / "wanted") as wanted:
+        assert all(map(runs, (*old, *wanted)))
+        build.params["abandoned"] = ["../old", "gone"]
+        build.prepare()
+        deadline = time.monotonic() + 5
+        while any(map(runs, old)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(runs, old))
+        assert all(map(runs, wanted))
+    assert build.status()["state"] == "absent"
+
+
+@pytest.mark.parametrize("writer", ["other", "none"])
+def test_a_process_that_does_not_hold_the_lock_is_not_ended(
+    build: Any, tmp_path: Path, writer: str
+) -> None:
+    """The number in status.json may be another process's by now; here it would be this test."""
+    with running_build(tmp_path / "old", writer) as old:
+        build.params["abandoned"] = ["old"]
+        build.prepare()
+        assert all(map(runs, old))
 
 
 def test_only_its_owner_can_open_the_lock_of_a_build(build: Any) -> None:
