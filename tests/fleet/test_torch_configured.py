@@ -6,7 +6,7 @@ its build graph, as in test_torch_tree.py. Two trees: torch 2.6.0 from Debian's 
 which Debian has neither FBGEMM nor NNPACK; and the complete one that FLEETBUILD_TORCH_TREE names,
 such as a checkout of PyTorch with its submodules. The complete tree is configured for SM 8.6 too,
 with the whole CUDA toolkit in the folder FLEETBUILD_TORCH_CUDA, or, from torch 2.9 on, with CUDA
-13.0 from NVIDIA's wheels.
+13.0 from NVIDIA's wheels. With a toolkit of 11.8, 12.4 or 12.6, Debian's tree is for SM 6.1 too.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def recipe(tree: Path) -> str:
     if not is_complete(tree):
         text = yaml.safe_load(LEAN.read_text())
         text["environment"] |= {"USE_FBGEMM": "0", "USE_NNPACK": "0"}
-    return yaml.safe_dump(text | {"config_settings": ends})
+    return yaml.safe_dump(text | {"config_settings": ends, "disk_gb": 5})  # nothing is compiled
 
 
 def volumes(*parts: str) -> list[str]:
@@ -188,41 +188,39 @@ def test_nothing_is_downloaded(graphs: dict[str, Graph], lab: Lab, rung: str) ->
     assert "Downloading" not in graphs[rung].log
 
 
-@pytest.mark.skipif(not COMPLETE, reason="FLEETBUILD_TORCH_TREE names no PyTorch checkout")
-def test_for_a_gpu_the_code_is_for_its_sm_with_cudnn_and_nccl_from_wheels(
-    make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
-) -> None:
-    tree = Path(COMPLETE).resolve()
-    parts, toolkit = ["packages"], []
-    if TOOLKIT:
-        nvcc = [f"{TOOLKIT}/bin/nvcc", "--version"]
-        said = subprocess.run(nvcc, capture_output=True, text=True, check=True)
-        (cuda,) = re.findall(r"release (\d+\.\d+)", said.stdout)
-        parts += ["gcc11"] if cuda.startswith("11.") else []
-        toolkit = [f"{Path(TOOLKIT).resolve()}:/usr/local/cuda-{cuda}:ro"]
-    elif minor_of(tree) >= (2, 9):
-        cuda = "13.0"
-    else:
-        pytest.skip("FLEETBUILD_TORCH_CUDA names no toolkit, and NVIDIA has none as wheels")
-    shown = shutil.copytree(HARDWARE / "avx2", tmp_path / "hardware")
-    smi = (shown / "nvidia-smi").read_text()
+def toolkit_version() -> str:
+    """The version of the toolkit that FLEETBUILD_TORCH_CUDA names; "" without one."""
+    if not TOOLKIT:
+        return ""
+    nvcc = [f"{TOOLKIT}/bin/nvcc", "--version"]
+    said = subprocess.run(nvcc, capture_output=True, text=True, check=True)
+    (cuda,) = re.findall(r"release (\d+\.\d+)", said.stdout)
+    return str(cuda)
+
+
+def lab_with_gpu(make_lab: Callable[[Mapping[str, Any]], Lab], place: Path, sm: str) -> Lab:
+    """A node with a simulated GPU, and with that toolkit."""
+    cuda = toolkit_version()
+    parts = ["packages", "gcc11"] if cuda.startswith("11.") else ["packages"]
+    toolkit = [f"{Path(TOOLKIT).resolve()}:/usr/local/cuda-{cuda}:ro"] if cuda else []
+    shown = shutil.copytree(HARDWARE / "avx2", place / "hardware")
+    smi = (shown / "nvidia-smi").read_text().replace(", 8.6,", f", {sm},")
     (shown / "nvidia-smi").write_text(re.sub(r"\b550\.[\d.]+", "580.82.07", smi))  # for CUDA 13
     node = {"hardware": str(shown), "volumes": [*volumes(*parts), *toolkit]}
-    lab = make_lab({"nodes": {"gpu": {**node, "setup": BUILDERS_LIBRARIES}}})
-    read = configure(lab, tree, tmp_path, {"sm86-avx2-cp311": "gpu"}, cuda)
-    graph = read["sm86-avx2-cp311"]
-    assert graph.parts() == set(PARTS)
-    codes = Counter(
+    return make_lab({"nodes": {"gpu": {**node, "setup": BUILDERS_LIBRARIES}}})
+
+
+def gpu_codes(graph: Graph) -> Counter[str]:
+    """What the CUDA files are compiled for: sm_86, compute_86; how many files each."""
+    return Counter(
         code
         for each in graph.commands
         if each["file"].endswith(".cu")
         for code in re.findall(r"code=\[?(\w+)", each["command"])
     )
-    print(f"\n{cuda}: {len(graph.commands)} commands, code: {dict(codes)}")  # noqa: T201
-    # PyTorch adds 8.9 to 8.6 for one file by itself.
-    assert codes["sm_86"] > 100
-    assert set(codes) <= {"sm_86", "sm_89"}
-    assert codes["sm_89"] < 10
+
+
+def check_libraries_of_gpu(graph: Graph) -> None:
     for option in ("USE_CUDNN", "USE_NCCL", "USE_SYSTEM_NCCL"):
         assert graph.says(option) in ("1", "ON"), option
     assert re.search(r"site-packages/nvidia/cudnn/lib/libcudnn\.so\.\d+", graph.ninja)
@@ -230,3 +228,42 @@ def test_for_a_gpu_the_code_is_for_its_sm_with_cudnn_and_nccl_from_wheels(
     for found in ("libmpi", "openmpi", "libnuma", "/opt/rocm"):
         assert found not in graph.ninja, found
     assert graph.says("USE_MAGMA") in ("0", "OFF")
+
+
+@pytest.mark.skipif(not COMPLETE, reason="FLEETBUILD_TORCH_TREE names no PyTorch checkout")
+def test_for_a_gpu_the_code_is_for_its_sm_with_cudnn_and_nccl_from_wheels(
+    make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
+) -> None:
+    tree = Path(COMPLETE).resolve()
+    if not TOOLKIT and minor_of(tree) < (2, 9):
+        pytest.skip("FLEETBUILD_TORCH_CUDA names no toolkit, and NVIDIA has none as wheels")
+    lab = lab_with_gpu(make_lab, tmp_path, "8.6")
+    cuda = toolkit_version() or "13.0"
+    graph = configure(lab, tree, tmp_path, {"sm86-avx2-cp311": "gpu"}, cuda)["sm86-avx2-cp311"]
+    assert graph.parts() == set(PARTS)
+    codes = gpu_codes(graph)
+    print(f"\n{cuda}: {len(graph.commands)} commands, code: {dict(codes)}")  # noqa: T201
+    # PyTorch adds 8.9 to 8.6 for one file by itself.
+    assert codes["sm_86"] > 100
+    assert set(codes) <= {"sm_86", "sm_89"}
+    assert codes["sm_89"] < 10
+    check_libraries_of_gpu(graph)
+
+
+def test_for_pascal_the_code_of_torch_2_6_is_for_its_sm_alone(
+    make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
+) -> None:
+    """A P40 or a GTX 1080 Ti, with a CUDA that torch 2.6.0 is released with."""
+    cuda = toolkit_version()
+    if cuda not in ("11.8", "12.4", "12.6"):
+        pytest.skip("FLEETBUILD_TORCH_CUDA names no toolkit of 11.8, 12.4 or 12.6")
+    tree = assemble(tmp_path / "tree", CACHE)
+    lab = lab_with_gpu(make_lab, tmp_path, "6.1")
+    graph = configure(lab, tree, tmp_path, {"sm61-avx2-cp311": "gpu"}, cuda)["sm61-avx2-cp311"]
+    assert graph.parts() == {"MKLDNN", "XNNPACK"}
+    codes = gpu_codes(graph)
+    print(f"\n{cuda}: {len(graph.commands)} commands, code: {dict(codes)}")  # noqa: T201
+    assert codes.keys() == {"sm_61"}
+    assert codes["sm_61"] > 200
+    assert graph.says("USE_FLASH_ATTENTION") in ("0", "OFF")  # it starts with SM 8.0
+    check_libraries_of_gpu(graph)
