@@ -167,7 +167,7 @@ class BuildSpec(Frozen):
         tuple[str, ...],
         Parameter(
             "Keys of builds that an earlier run left running in this workspace, and whose wheels"
-            " nobody wants any more. They are ended before this build begins.",
+            " are not needed any more. They are ended before this build begins.",
         ),
     ] = ()
     timeout: Annotated[int, Parameter("Seconds that the build may take.")] = 14400

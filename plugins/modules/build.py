@@ -183,7 +183,7 @@ options:
         type: str
       abandoned:
         description: Keys of builds that an earlier run left running in this workspace,
-          and whose wheels nobody wants any more. They are ended before this build begins.
+          and whose wheels are not needed any more. They are ended before this build begins.
         type: list
         elements: str
         default: []

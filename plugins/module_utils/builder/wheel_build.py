@@ -38,7 +38,7 @@ class Build(Steps):
 
     def prepare(self):
         """Create the folder, and the user that builds; delete the status of a failed build, and end
-        builds that nobody wants.
+        builds that are not needed any more.
 
         Return the hashes of the files that the build needs and this node lacks.
         """

@@ -172,7 +172,7 @@ def test_an_installed_gcc_beside_the_default_one_is_present() -> None:
     assert required_compiler(need, bare).startswith("gcc 11 (by the toolchain role: gcc 12.2.0 is")
 
 
-def test_an_installed_gcc_is_taken_before_one_that_is_to_be_installed() -> None:
+def test_an_installed_gcc_comes_before_a_packaged_one() -> None:
     need = CompilerNeed(RUNGS["avx2"], Gcc("6", "11"))
     assert additional_gcc(need, on("ubuntu", "22.04", "11.4.0")) == "9"
     assert additional_gcc(need, beside("ubuntu", "22.04", "11.4.0", gcc_10="10.5.0")) == "10"
