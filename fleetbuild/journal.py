@@ -29,7 +29,6 @@ class Journal:
 
     def note(self, what: str, **details: Any) -> None:
         """Append a line; return once it is on disk."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         line = one_line({"seq": self._next(), "time": now(), "what": what, **details}) + "\n"
         descriptor = os.open(
             self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
@@ -44,6 +43,7 @@ class Journal:
         """Return the next number. The order of steps must not depend on a clock, which may jump."""
         with self._numbering:
             if self._last is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._last = max(map(_number, self._entries()), default=0)
             self._last += 1
             return self._last

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fleetbuild.errors import UsageError
-from fleetbuild.files import write_atomically
+from fleetbuild.files import is_there, write_atomically
 from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.surroundings import user_name
@@ -31,6 +32,7 @@ _NONE_THERE = ("removed", "skipped")
 # Beside a node's stored facts.
 _CHANGING = ".changing"
 _RESERVED = ".reserved"
+_ONE_LINE = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 _NAMING = threading.Lock()  # groups of an apply ask side by side
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -63,7 +65,7 @@ class StateDir:
     def lock_file(self) -> Path:
         return self.root / "lock"
 
-    @property
+    @cached_property  # asked for each node, several times
     def facts(self) -> Path:
         return self.root / "facts"
 
@@ -276,10 +278,7 @@ class StateDir:
         return self._has_mark(name, _CHANGING)
 
     def _has_mark(self, name: str, mark: str) -> bool:
-        try:
-            return (self.facts / name / mark).exists()
-        except (OSError, ValueError):  # the name is not valid for a folder
-            return False
+        return is_there(self.facts / name / mark)  # not if the name is not valid for a folder
 
     def probed(self, name: str) -> datetime | None:
         """Return when the stored facts of a node were read, or None."""
@@ -309,4 +308,4 @@ def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> bool:
 
 def one_line(value: object) -> str:
     """Return a value as one line of JSON; equal values give equal lines."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return _ONE_LINE.encode(value)

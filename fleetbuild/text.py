@@ -8,6 +8,7 @@ import shlex
 import unicodedata
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 # Escape sequences first, as a whole: CSI (colours, cursor), OSC (titles, links), then the rest.
@@ -24,6 +25,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun[:-1]}ies" if noun.endswith("ry") else f"{number} {noun}s"
 
 
+@lru_cache(maxsize=10_000)  # a plan compares the same few versions for each node
 def version_key(version: str) -> tuple[int, ...]:
     """Return a key that sorts versions as numbers: 2.4 before 2.28, text without digits first."""
     return tuple(int(part) for part in re.findall(r"\d{1,9}", version, re.ASCII))

@@ -16,7 +16,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import PurePosixPath
 from typing import cast
 
 MIB = 1024 * 1024
@@ -112,7 +111,7 @@ def _problems(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
 
 def _member_problems(info: zipfile.ZipInfo) -> Iterator[str]:
     name = info.filename
-    parts = PurePosixPath(name).parts
+    parts = [part for part in name.split("/") if part not in ("", ".")]
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or ":" in parts[0]:
         yield f"{name!r} would be unpacked outside of its folder"
     if (info.external_attr >> 16) & 0o170000 == 0o120000:

@@ -190,8 +190,10 @@ def _if(expression: str) -> str:
 def _render_all(
     recipe: Recipe, field: str, values: dict[str, str], given: RecipeInput
 ) -> dict[str, str]:
+    variables = given.variables if values else {}
     rendered = {
-        name: _render(recipe, f"{field}.{name}", values[name], given) for name in sorted(values)
+        name: _text(recipe, f"{field}.{name}", values[name], variables, recipe.variables)
+        for name in sorted(values)
     }
     return {name: value for name, value in rendered.items() if value}
 

@@ -10,7 +10,6 @@ Standard library only, Python 3.6 or newer.
 import contextlib
 import hashlib
 import os
-import stat
 from concurrent.futures import ThreadPoolExecutor
 
 try:
@@ -128,18 +127,24 @@ def write(path, content, mode=0o644):
 
 def _files(release):
     """Yield paths of files and links as `find .` prints them, without names that break a line."""
-    release = os.fsencode(release)
-    for folder, folders, names in os.walk(release):
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        below = folder[len(release) :]
-        for name in names + links:
-            path = b"." + below + b"/" + name
-            if not path.startswith(OWN) and b"\n" not in path:
-                mode = 0
-                with contextlib.suppress(OSError):
-                    mode = os.lstat(os.path.join(folder, name)).st_mode
-                if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-                    yield path
+    folders = [b"."]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = list(os.scandir(os.path.join(release, folder)))
+        except OSError:
+            continue
+        for entry in entries:  # their kinds come with their names: no question for each
+            path = folder + b"/" + entry.name
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                    continue
+                plain = entry.is_symlink() or entry.is_file(follow_symlinks=False)
+            except OSError:
+                continue
+            if plain and not path.startswith(OWN) and b"\n" not in path:
+                yield path
 
 
 def _glance(full, path):

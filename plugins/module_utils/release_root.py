@@ -58,11 +58,11 @@ class Root:
     def manifest(self, release_id):
         """Return the manifest of a complete release, else None."""
         try:
-            with open(os.path.join(self[release_id], "manifest.json"), encoding="utf-8") as file:
+            with open(self[release_id] + "/manifest.json", encoding="utf-8") as file:
                 found = json.load(file)
         except (OSError, ValueError):
             return None
-        usable = os.path.exists(os.path.join(self[release_id], "bin", "python"))
+        usable = os.path.exists(self[release_id] + "/bin/python")
         return found if usable and isinstance(found, dict) else None
 
     def damage(self, release_id, thorough):
@@ -74,8 +74,10 @@ class Root:
 
     def serves(self, release_id):
         """Return whether `current` leads to this folder, by any name."""
-        there = os.path.realpath(self[release_id])
-        return os.path.isdir(there) and os.path.realpath(self.current) == there
+        try:
+            return os.path.samefile(self.current, os.path.join(self[release_id], ""))
+        except OSError:
+            return False
 
     def serving(self):
         """Return the id of the current release, or an empty string."""

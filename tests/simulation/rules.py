@@ -6,10 +6,10 @@ each playbook that a run starts and at the result of the run.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from fleetbuild.ansible import HostRun
@@ -27,7 +27,9 @@ class NodeRules:
         self._labels = labels
         self.controllers_at_once = 1
         self._looked: dict[str, int] = {}  # the changes on a node at the last look
-        self._whole: dict[Path, int] = {}  # when a manifest was written that was looked at
+        self._searched: dict[str, int] = {}  # the same, of the search for half releases
+        # When the manifest of a node's release was written that was looked at.
+        self._whole: dict[tuple[str, str], int] = {}
         self._serving: dict[str, str] = {}
         self._hurt: set[tuple[str, str]] = set()  # nodes with releases that somebody damaged
         self.switches: list[tuple[Any, str, str]] = []  # run, node, release
@@ -76,10 +78,18 @@ class NodeRules:
 
     def whole(self, node: SimulatedNode) -> None:
         """Check that each release whose manifest was written since is whole."""
-        for path in node.folder.glob("releases/[!.]*/manifest.json"):
-            name, written = path.parent.name, path.stat().st_mtime_ns
-            if (node.name, name) not in self._hurt and self._whole.get(path) != written:
-                self._whole[path] = written
+        if self._searched.get(node.name) == node.changes:
+            return
+        self._searched[node.name] = node.changes
+        releases = node.root.releases
+        for name in os.listdir(releases) if os.path.isdir(releases) else ():  # noqa: PTH112, PTH208
+            try:
+                written = os.stat(f"{releases}/{name}/manifest.json").st_mtime_ns  # noqa: PTH116
+            except OSError:  # not complete, or a link
+                continue
+            place = node.name, name
+            if name[0] != "." and place not in self._hurt and self._whole.get(place) != written:
+                self._whole[place] = written
                 damage = node.root.damage(name, True)
                 assert not damage, f"{node.name}: {name} is half installed: {damage}"
 

@@ -64,6 +64,8 @@ def prepare() -> Path:
     nodes.replace_programs()
     controllers.replace_threads(folder / "uv")
     watch_files()
+    gc.collect()
+    gc.freeze()
     gc.set_threshold(100_000)  # a third of the time otherwise
     return folder
 
