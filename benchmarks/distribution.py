@@ -14,7 +14,6 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -216,10 +215,13 @@ def middle_node(fleet: Fleet, state: Path) -> str:
 
 
 def serving_process(number: int) -> int:
-    """Return the process of a node that listens for other nodes."""
-    line = [*ENTER, f"fbd-{number}", "ss", "-Hltnp", f"sport = :{PORT}"]
-    shown = subprocess.run(line, capture_output=True, text=True, check=True).stdout
-    return int(re.findall(r"pid=([0-9]+)", shown)[-1])
+    """Return the process of a node that gives the file to others: the child of the one by ssh."""
+    line = ["ip", "netns", "pids", f"fbd-{number}"]
+    pids = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+    python = b"\0-I\0-\0"
+    return max(
+        int(pid) for pid in pids if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(python)
+    )
 
 
 def scp(fleet: Fleet, _: str) -> None:
