@@ -252,8 +252,10 @@ def needed_space(wheels: Sequence[InstalledWheel]) -> int:
 
 
 def _copied(wheel: InstalledWheel) -> int:
-    path = Path(wheel.path)
-    return path.stat().st_size if path.is_file() else 0
+    try:
+        return Path(wheel.path).stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _built(progress: Progress, wheel: PlannedWheel) -> InstalledWheel:

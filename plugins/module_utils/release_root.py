@@ -53,7 +53,7 @@ class Root:
                     refuse_foreign(path, found)
 
     def __getitem__(self, release_id):
-        return os.path.join(self.releases, release_id)
+        return self.releases + "/" + release_id
 
     def manifest(self, release_id):
         """Return the manifest of a complete release, else None."""
