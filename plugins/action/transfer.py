@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
         peers = self._peers()
         self._kilobits = int((peers or self._task.args).get("bandwidth") or 0)
         if self._kilobits:
-            self._limit()
+            self._limit(self._kilobits)
         places = {file["sha256"]: f"{folder}/{file['sha256']}/{_name(file)}" for file in files}
         self._arrivals = places
         foreign = self._writes_as_another_user()
@@ -64,12 +64,12 @@ class ActionModule(ActionBase):
                 return {**result, **copied}
         return {**result, "changed": True}
 
-    def _limit(self) -> None:
+    def _limit(self, kilobits: int) -> None:
         """Limit what sftp and scp send, beside the options that the user gave them."""
         for name in ("sftp_extra_args", "scp_extra_args"):
             with contextlib.suppress(KeyError):  # a connection without ssh
                 given = self._connection.get_option(name) or ""
-                self._connection.set_option(name, f"{given} -l {self._kilobits}".strip())
+                self._connection.set_option(name, f"{given} -l {kilobits}".strip())
 
     def _writes_as_another_user(self) -> bool:
         """Return whether the folder belongs to another user than the one who logs in."""

@@ -8,8 +8,8 @@ plugins/action/transfer.py runs this file on a node, by standard input; `main` g
   sends the files, and they are given to others while they grow;
 - `patience`, in seconds: a source that gives no piece for so long is left.
 
-It prints JSON once the files are here or no source gives them. A process stays which serves what is
-here. A piece is neither kept nor given to others before its hash is compared.
+It prints JSON once the files are here or no source gives them. A process stays and serves them. A
+piece is neither kept nor given to others before its hash is compared.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 10
 
     def do_GET(self):
-        """Send what is here, then what arrives."""
+        """Send the bytes that are here, then the following ones."""
         file = self.server.by_path.get(self.path)
         start = re.match(r"bytes=([0-9]{1,15})-\Z", self.headers.get("Range", "bytes=0-"))
         if not file or not start or int(start.group(1)) >= file.size:

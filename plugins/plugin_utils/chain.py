@@ -88,7 +88,7 @@ class Chain:
 
     @contextmanager
     def _shared(self, name: str) -> Iterator[dict[str, Any]]:
-        """Lock a file, yield its content, and save what is changed there."""
+        """Lock a file, yield its content, and save its changes."""
         with (self._folder / name).open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)

@@ -1,4 +1,4 @@
-"""Who gives files to whom, and when no node tries any more."""
+"""Which node gives files to which, and when nodes stop asking each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_each_node_gets_its_files_from_the_one_before(tmp_path: Path) -> None:
     assert chain.Chain(str(tmp_path)).join("n4", "10.0.0.4", ["a", "c"]).sources == {}
 
 
-def test_a_node_that_does_not_serve_is_no_source(tmp_path: Path) -> None:
+def test_a_node_that_does_not_serve_is_not_asked(tmp_path: Path) -> None:
     found = chain.Chain(str(tmp_path))
     found.end(found.join("n1", "10.0.0.1", ["a"]), serves=False)
     found.join("n2", "", ["a"])  # without an address
@@ -46,7 +46,7 @@ def test_pieces_are_hashed_once(tmp_path: Path) -> None:
     assert (pieces["size"], len(pieces["pieces"])) == (chain.PIECE + 1, 2)
 
 
-def test_addresses_are_no_options_or_paths() -> None:
+def test_options_and_paths_do_not_pass_as_addresses() -> None:
     assert chain.plain_address("node-1.example.org") == "node-1.example.org"
     assert chain.plain_address("fe80::1%eth0") == "fe80::1%eth0"
     for value in ("-x", "a/b", "a b", None, "{{ x }}", ""):
