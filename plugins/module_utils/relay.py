@@ -14,8 +14,8 @@ piece is neither kept nor given to others before its hash is compared.
 Standard library only, Python 3.6 or newer.
 """
 
+import codecs
 import contextlib
-import encodings.idna  # noqa: F401 (for names; once rights are dropped, it may not be readable)
 import hashlib
 import http.client
 import json
@@ -258,6 +258,7 @@ def main(spec):
         missing = [file.sha256 for file in files]
         sys.stdout.write(json.dumps({"missing": missing, "failures": {"": "port"}}))
         return
+    codecs.lookup("idna")  # for names of nodes; nobody may not be able to read Python's modules
     if os.geteuid() == 0:  # the files are open: the rest needs no rights
         os.setgroups([])
         os.setgid(NOBODY)

@@ -39,7 +39,9 @@ class Chain:
 
     def join(self, node: str, address: str, hashes: Sequence[str]) -> Link:
         """Add a node to the end; its sources have all of these files, or are getting them."""
-        with self._state() as state:
+        with self._shared("state") as state:
+            if not state:
+                state.update(token=secrets.token_hex(16), failed=0, links=[])
             links, until = state["links"], time.time() - LINGER / 2
             able = [
                 link
@@ -54,12 +56,12 @@ class Chain:
 
     def end(self, link: Link, *, serves: bool) -> None:
         """Note that a node has its files, and whether it gives them to others."""
-        with self._state() as state:
+        with self._shared("state") as state:
             state["links"][link.number]["ended"] = time.time() if serves else 0
 
     def count(self, *, given: bool) -> None:
         """Count whether a node got its files from others: perhaps no node reaches another one."""
-        with self._state() as state:
+        with self._shared("state") as state:
             state["failed"] += -1 if given else 1
 
     def pieces(self, path: str, sha256: str) -> dict[str, Any]:
@@ -78,13 +80,6 @@ class Chain:
         with (self._folder / "turn").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-    @contextmanager
-    def _state(self) -> Iterator[dict[str, Any]]:
-        with self._shared("state") as state:
-            if not state:
-                state.update(token=secrets.token_hex(16), failed=0, links=[])
-            yield state
 
     @contextmanager
     def _shared(self, name: str) -> Iterator[dict[str, Any]]:
