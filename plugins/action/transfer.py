@@ -148,7 +148,7 @@ class ActionModule(ActionBase):
                 for address, word in said["failures"].items()
                 if address in known and word in _FAILURES
             }
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return list(self._files), {"": "stopped"}
         if missing and link.sources and not failures:
             failures = {"": "stopped"}

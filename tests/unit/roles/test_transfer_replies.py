@@ -1,0 +1,52 @@
+"""What a node answers about files of other nodes: known words are used, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.factories.role_modules import plugin
+
+transfer, chain = plugin("action.transfer"), plugin("plugin_utils.chain")
+LINK = chain.Link(1, "token", {"10.0.0.1": "n1"})
+
+
+def relayed(stdout: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Return what the action takes from an answer."""
+    file = folder / "file"
+    file.write_bytes(b"x")
+
+    class Plain:
+        transport = "local"
+
+        def template(self, value: object) -> object:
+            return value
+
+    action: Any = transfer.ActionModule.__new__(transfer.ActionModule)
+    action._files, action._arrivals = {"ab": str(file)}, {"ab": "/there"}
+    action._kilobits, action._connection, action._templar = 0, Plain(), Plain()
+    action._low_level_execute_command = lambda *_, **__: {"stdout": stdout}
+    found: tuple[list[str], dict[str, str]]
+    found = action._relay(47100, chain.Chain(str(folder)), LINK, {})
+    return found
+
+
+@pytest.mark.parametrize(
+    "stdout",
+    [
+        "", "no JSON", "[]", "3", "[" * 100_000, '{"missing": ["ab"]}', '{"missing": 3, "failures": {}}',
+        '{"missing": [], "failures": []}', '{"missing": [], "failures": {"10.0.0.1": ["silent"]}}',
+    ],
+)  # fmt: skip
+def test_an_answer_in_another_form_means_that_nothing_arrived(stdout: str, tmp_path: Path) -> None:
+    assert relayed(stdout, tmp_path) == (["ab"], {"": "stopped"})
+
+
+def test_unknown_files_nodes_and_words_are_dropped(tmp_path: Path) -> None:
+    failures = {"10.0.0.1": "silent", "10.9.9.9": "silent", "": "{{ x }}"}
+    answer = json.dumps({"missing": ["ab", "../etc"], "failures": failures})
+    assert relayed("\n\n" + answer, tmp_path) == (["ab"], {"10.0.0.1": "silent"})
+    assert relayed('{"missing": [], "failures": {}}', tmp_path) == ([], {})
