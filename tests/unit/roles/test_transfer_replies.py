@@ -37,7 +37,8 @@ def relayed(stdout: str, folder: Path) -> tuple[list[str], dict[str, str]]:
 @pytest.mark.parametrize(
     "stdout",
     [
-        "", "no JSON", "[]", "3", "[" * 100_000, '{"missing": ["ab"]}', '{"missing": 3, "failures": {}}',
+        "", "no JSON", "[]", "3", "[" * 100_000,
+        '{"missing": ["ab"]}', '{"missing": 3, "failures": {}}',
         '{"missing": [], "failures": []}', '{"missing": [], "failures": {"10.0.0.1": ["silent"]}}',
     ],
 )  # fmt: skip
