@@ -19,7 +19,7 @@ from ..module_utils.relay import LINGER, PIECE
 
 SOURCES = 4  # nodes that a node asks, one after the other
 TRIES = 3  # nodes that get nothing from others, before no more try
-_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_%-]{0,252}|[0-9a-f]*:[0-9a-f:.%A-Za-z0-9]+")
+_ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_%-]{0,252}")
 
 
 @dataclass(frozen=True)
