@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -15,6 +16,7 @@ from tests.lab.podman import LabError, as_root
 _SHUTDOWN = 0x8004587D  # ext4's ioctl EXT4_IOC_SHUTDOWN
 _LOSE = 2  # ... without writing anything more, neither data nor the log
 _BUSY_SECONDS = 20
+_OURS_SECONDS = 3  # in which the kernel takes down the mounts of an ended container
 
 
 def root(*command: str | Path, check: bool = True) -> str:
@@ -51,16 +53,28 @@ class Disk:
         """Unmount it, and wait until its file system is gone.
 
         The kernel takes down the mounts of a container that has ended some time after it. Mounted
-        again before, it would be the same file system, with its error.
+        again before, it would be the same file system, with its error. A program beside the tests
+        that has made a mount namespace meanwhile holds a copy of the mount for as long as it runs.
         """
-        until = time.monotonic() + _BUSY_SECONDS
+        began = time.monotonic()
+        until = began + _BUSY_SECONDS
         while os.path.ismount(self.at):
             root("umount", self.at, check=time.monotonic() > until)
             time.sleep(0.1)
         while root("losetup", "--associated", self.image):
             if time.monotonic() > until:
                 raise LabError(f"{self.image} is still mounted somewhere.")
+            if time.monotonic() > began + _OURS_SECONDS:
+                self._unmount_copies()
             time.sleep(0.1)
+
+    def _unmount_copies(self) -> None:
+        """Unmount it in the mount namespaces of other programs."""
+        for mounts in Path("/proc").glob("[0-9]*/mounts"):
+            with contextlib.suppress(OSError):
+                if f" {self.at} " in mounts.read_text():
+                    target = mounts.parent.name
+                    root("nsenter", "--mount", "--target", target, "umount", self.at, check=False)
 
     def fill(self) -> None:
         """Use every free byte; what writes there at this moment gets none either."""

@@ -27,3 +27,22 @@ def test_a_repaired_disk_is_not_the_one_that_a_dying_container_still_holds(tmp_p
             assert time.monotonic() - began > HELD / 2
     finally:
         disk.drop()
+
+
+def test_a_program_with_a_copy_of_the_mount_does_not_keep_a_disk_from_its_repair(
+    tmp_path: Path,
+) -> None:
+    disk = Disk(tmp_path / "image", tmp_path / "at").make(16)
+    words = as_root(["unshare", "--mount", "sh", "-c", "echo held; exec cat"])
+    try:
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as holder:
+            assert holder.stdout
+            assert holder.stdout.readline() == "held\n"
+            disk.fail()
+            disk.repair()
+            root("touch", disk.at / "file")
+            assert holder.poll() is None
+    finally:
+        disk.drop()
