@@ -199,7 +199,8 @@ def ask(address, file, spec):
         server.sock.settimeout(spec["patience"])
         server.request("GET", path, headers={"Range": f"bytes={file.have}-"})
         answer = server.getresponse()
-        if answer.status != 206:
+        # Without a length, as in chunks, http.client may read without an end.
+        if answer.status != 206 or answer.length != file.size - file.have:
             return "unknown"
         while not file.whole:
             piece = answer.read(file.wanted)

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -144,16 +145,39 @@ class Liar(BaseHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def lying(handler: type[BaseHTTPRequestHandler], port: int) -> Iterator[None]:
+    """Have such a node at 127.0.0.2."""
+    with ThreadingHTTPServer(("127.0.0.2", port), handler) as liar:
+        Thread(target=liar.serve_forever, daemon=True).start()
+        yield
+        liar.shutdown()
+
+
 @pytest.mark.parametrize(("drips", "word"), [(False, "damaged"), (True, "silent")])
 def test_wrong_and_slow_bytes_are_not_kept(nodes: Nodes, port: int, drips: bool, word: str) -> None:
-    handler = type("Handler", (Liar,), {"drips": drips})
-    liar = HTTPServer(("127.0.0.2", port), handler)
-    Thread(target=liar.serve_forever, daemon=True).start()
-    found = said(nodes.start(3, 2, patience=1))
-    liar.shutdown()
-    liar.server_close()
+    with lying(type("Handler", (Liar,), {"drips": drips}), port):
+        found = said(nodes.start(3, 2, patience=1))
     assert found == {"missing": [SHA256], "failures": {"127.0.0.2": word}}
     assert nodes.path(3).stat().st_size <= relay.PIECE  # the piece with the right hash
+
+
+def test_bytes_without_an_announced_length_are_not_read(nodes: Nodes, port: int) -> None:
+    sent = []
+
+    class Endless(Liar):
+        def do_GET(self) -> None:
+            self.send_response(206)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"-1\r\n")  # as many as come
+            while len(sent) < 100:
+                self.wfile.write(bytes(1 << 20))
+                sent.append(1)
+
+    with lying(Endless, port):
+        assert said(nodes.start(3, 2))["failures"] == {"127.0.0.2": "unknown"}
+    assert len(sent) < 20
 
 
 def test_who_does_not_know_the_token_gets_nothing(nodes: Nodes, port: int) -> None:
