@@ -28,6 +28,7 @@ _FAILURES = {
     "refused": "refused the connection",
     "silent": "sent nothing",
     "unknown": "does not have the files",
+    "unwritten": "sent bytes that did not fit on the disk",
     "unreachable": "was not reached",
 }
 

@@ -59,12 +59,17 @@ class Arriving:
         return min(PIECE, self.size - self.have)
 
     def add(self, piece):
-        """Write the next piece; return False if it is not the right one."""
-        right = self._is_next(piece)
-        if right:
-            os.pwrite(self._file, piece, self.have)
-            self._count(piece)
-        return right
+        """Write the next piece; return a word for a problem, if there is one."""
+        if not self._is_next(piece):
+            return "damaged" if len(piece) == self.wanted else "silent"
+        try:
+            written = os.pwrite(self._file, piece, self.have)
+        except OSError:
+            written = 0
+        if written < len(piece):  # a full disk takes a part of it first
+            return "unwritten"
+        self._count(piece)
+        return ""
 
     def look(self):
         """Count the pieces that the controller has written."""
@@ -203,9 +208,9 @@ def ask(address, file, spec):
         if answer.status != 206 or answer.length != file.size - file.have:
             return "unknown"
         while not file.whole:
-            piece = answer.read(file.wanted)
-            if not file.add(piece):
-                return "damaged" if len(piece) == file.wanted else "silent"
+            problem = file.add(answer.read(file.wanted))
+            if problem:
+                return problem
     except ConnectionRefusedError:
         return "refused"
     except (OSError, ValueError, http.client.HTTPException):  # a name may be none of DNS's

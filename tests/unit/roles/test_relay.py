@@ -162,6 +162,17 @@ def test_wrong_and_slow_bytes_are_not_kept(nodes: Nodes, port: int, drips: bool,
     assert nodes.path(3).stat().st_size <= relay.PIECE  # the piece with the right hash
 
 
+def test_a_file_that_the_disk_does_not_hold_is_not_whole(nodes: Nodes) -> None:
+    said(nodes.start(2))
+    nodes.path(2).write_bytes(DATA)
+    limit = (len(DATA) - 2,) * 2  # a part of the last piece
+    nodes.source = (
+        f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, {limit})\n" + nodes.source
+    )
+    found = said(nodes.start(3, 2))
+    assert found == {"missing": [SHA256], "failures": {"127.0.0.2": "unwritten"}}
+
+
 def test_bytes_without_an_announced_length_are_not_read(nodes: Nodes, port: int) -> None:
     sent = []
 
