@@ -48,6 +48,12 @@ class Arriving:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         os.ftruncate(self._file, 0)
 
+    def restart(self):
+        """Begin again: the controller sends the whole file."""
+        with self._more:
+            os.ftruncate(self._file, 0)
+            self.have, self.changed = 0, time.monotonic()
+
     @property
     def whole(self):
         """Whether all of it is here."""
@@ -240,8 +246,11 @@ def serve(server, files, spec, report):
     while fetching.is_alive():
         report.write(b"\n")  # raises once the controller is gone
         fetching.join(1)
-    missing = sorted(file.sha256 for file in files if not file.whole)
-    report.write(json.dumps({"missing": missing, "failures": failures}).encode("utf-8"))
+    missing = [file for file in files if not file.whole]
+    for file in missing:  # else a node that asks from the start finds it cut off meanwhile
+        file.restart()
+    said = {"missing": [file.sha256 for file in missing], "failures": failures}
+    report.write(json.dumps(said).encode("utf-8"))
     report.close()
     while True:
         for file in files:

@@ -162,6 +162,18 @@ def test_wrong_and_slow_bytes_are_not_kept(nodes: Nodes, port: int, drips: bool,
     assert nodes.path(3).stat().st_size <= relay.PIECE  # the piece with the right hash
 
 
+def test_a_file_that_the_controller_sends_after_all_goes_on_from_its_start(
+    nodes: Nodes, port: int
+) -> None:
+    with lying(Liar, port):
+        assert said(nodes.start(3, 2))["missing"] == [SHA256]  # it got one piece
+    with nodes.path(3).open("wb") as file:
+        behind = nodes.start(4, 3)
+        time.sleep(1)
+        file.write(DATA)
+    assert said(behind) == {"missing": [], "failures": {}}
+
+
 def test_a_file_that_the_disk_does_not_hold_is_not_whole(nodes: Nodes) -> None:
     said(nodes.start(2))
     nodes.path(2).write_bytes(DATA)
