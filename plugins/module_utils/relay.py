@@ -201,13 +201,14 @@ def fetch_from(address, file, spec):
 def ask(address, file, spec):
     """Fetch the rest of a file by one request; return a word for what went wrong."""
     server = http.client.HTTPConnection(address, spec["port"], timeout=START)
-    done = threading.Event()
+    done, connection = threading.Event(), None
     try:
         server.connect()
-        watch = (server.sock, file, spec["patience"], done)
+        connection = server.sock  # http.client drops it at the end of the answer
+        watch = (connection, file, spec["patience"], done)
         threading.Thread(target=end_silence, args=watch, daemon=True).start()
         path = "/{}/{}".format(spec["token"], file.sha256)
-        server.sock.settimeout(spec["patience"])
+        connection.settimeout(spec["patience"])
         server.request("GET", path, headers={"Range": f"bytes={file.have}-"})
         answer = server.getresponse()
         # Without a length, as in chunks, http.client may read without an end.
@@ -220,7 +221,7 @@ def ask(address, file, spec):
     except ConnectionRefusedError:
         return "refused"
     except (OSError, ValueError, http.client.HTTPException):  # a name may be none of DNS's
-        return "silent" if server.sock else "unreachable"
+        return "silent" if connection else "unreachable"
     finally:
         done.set()
         server.close()

@@ -162,6 +162,13 @@ def test_wrong_and_slow_bytes_are_not_kept(nodes: Nodes, port: int, drips: bool,
     assert nodes.path(3).stat().st_size <= relay.PIECE  # the piece with the right hash
 
 
+def test_a_node_that_ends_the_connection_was_reached(nodes: Nodes, port: int) -> None:
+    ends = type("Handler", (Liar,), {"do_GET": lambda _: None})
+    with lying(ends, port):
+        assert said(nodes.start(3, 2))["failures"] == {"127.0.0.2": "silent"}
+    assert said(nodes.start(4, 2))["failures"] == {"127.0.0.2": "refused"}
+
+
 def test_a_file_that_the_controller_sends_after_all_goes_on_from_its_start(
     nodes: Nodes, port: int
 ) -> None:
