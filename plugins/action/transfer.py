@@ -26,7 +26,7 @@ _FAILURES = {
     "port": "uses the port for something else",
     "damaged": "sent bytes with another hash",
     "refused": "refused the connection",
-    "silent": "sent nothing",
+    "silent": "sent too little",
     "unknown": "does not have the files",
     "unwritten": "sent bytes that did not fit on the disk",
     "unreachable": "was not reached",
@@ -122,12 +122,15 @@ class ActionModule(ActionBase):
         It runs as the user who logs in, as sftp does. Only known words of its answer are used.
         """
         slowest = relay.PIECE * 8 / 1000 / self._kilobits if self._kilobits else 0
+        pace = _PATIENCE + 3 * slowest
         spec = {
             "port": port,
             "token": link.token,
             "sources": list(link.sources),
             # Behind a silent node the next one gives up first, and the others see bytes again.
-            "patience": _PATIENCE + 3 * slowest + link.number / 2,
+            "patience": pace + link.number / 2,
+            # A hostile node could use up a late node's patience with each piece, for days.
+            "pace": pace,
             "files": [
                 {"path": self._arrivals[sha256], **chain.pieces(path, sha256)}
                 for sha256, path in self._files.items()

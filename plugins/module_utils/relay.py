@@ -6,7 +6,8 @@ plugins/action/transfer.py runs this file on a node, by standard input; `main` g
 - `files`, each with `path`, `size`, `sha256` and `pieces`, the hashes of its pieces;
 - `sources`, the addresses of nodes to fetch from, the nearest first. Without any, the controller
   sends the files, and they are given to others while they grow;
-- `patience`, in seconds: a source that gives no piece for so long is left.
+- `patience`, in seconds: a source that gives no piece for so long is left;
+- `pace`, in seconds: so is a source whose pieces take longer than this on average.
 
 It prints JSON once the files are here or no source gives them. A process stays and serves them. A
 piece is neither kept nor given to others before its hash is compared.
@@ -205,7 +206,7 @@ def ask(address, file, spec):
     try:
         server.connect()
         connection = server.sock  # http.client drops it at the end of the answer
-        watch = (connection, file, spec["patience"], done)
+        watch = (connection, file, spec, done)
         threading.Thread(target=end_silence, args=watch, daemon=True).start()
         path = "/{}/{}".format(spec["token"], file.sha256)
         connection.settimeout(spec["patience"])
@@ -228,11 +229,13 @@ def ask(address, file, spec):
     return ""
 
 
-def end_silence(connection, file, patience, done):
-    """End a connection that has brought no piece for too long, if only byte after byte."""
-    began = time.monotonic()
+def end_silence(connection, file, spec, done):
+    """End a connection that has brought no piece for too long, or too few of them."""
+    began, had = time.monotonic(), file.have
     while not done.wait(0.2):
-        if time.monotonic() - max(began, file.changed) > patience:
+        now, pieces = time.monotonic(), (file.have - had) / PIECE
+        silent = now - max(began, file.changed) > spec["patience"]
+        if silent or now - began > spec["patience"] + spec["pace"] * pieces:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             return

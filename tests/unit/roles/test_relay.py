@@ -58,10 +58,13 @@ class Nodes:
     def path(self, number: int) -> Path:
         return self.folder / f"node-{number}"
 
-    def start(self, number: int, *sources: int, patience: float = 3) -> subprocess.Popen[str]:
+    def start(
+        self, number: int, *sources: int, patience: float = 3, pace: float = 3
+    ) -> subprocess.Popen[str]:
         spec = {
             "address": f"127.0.0.{number}", "port": self.port, "token": "t",
             "sources": [f"127.0.0.{source}" for source in sources], "patience": patience,
+            "pace": pace,
             "files": [{"path": str(self.path(number)), "size": len(DATA), "sha256": SHA256,
                        "pieces": PIECES}],
         }  # fmt: skip
@@ -160,6 +163,21 @@ def test_wrong_and_slow_bytes_are_not_kept(nodes: Nodes, port: int, drips: bool,
         found = said(nodes.start(3, 2, patience=1))
     assert found == {"missing": [SHA256], "failures": {"127.0.0.2": word}}
     assert nodes.path(3).stat().st_size <= relay.PIECE  # the piece with the right hash
+
+
+def test_a_node_that_is_not_silent_but_slow_is_left(nodes: Nodes, port: int) -> None:
+    class Slow(Liar):
+        def do_GET(self) -> None:
+            self.send_response(206)
+            self.send_header("Content-Length", str(len(DATA)))
+            self.end_headers()
+            for start in range(0, len(DATA), relay.PIECE):
+                time.sleep(1.5)
+                self.wfile.write(DATA[start : start + relay.PIECE])
+
+    with lying(Slow, port):
+        assert said(nodes.start(3, 2, pace=0.1))["failures"] == {"127.0.0.2": "silent"}
+        assert said(nodes.start(4, 2))["failures"] == {}
 
 
 def test_a_node_that_ends_the_connection_was_reached(nodes: Nodes, port: int) -> None:
