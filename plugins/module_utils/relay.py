@@ -112,6 +112,7 @@ class Server(ThreadingMixIn, HTTPServer):
         self.by_path = {"/{}/{}".format(spec["token"], file.sha256): file for file in files}
         self.linger = max(LINGER, spec["patience"])
         self.clients = threading.BoundedSemaphore(CLIENTS)
+        self.strangers = []  # connections that have named no file so far, the oldest first
         self.ended = time.monotonic()  # the last request
         super().__init__(("", spec["port"]), Handler)
 
@@ -122,17 +123,34 @@ class Server(ThreadingMixIn, HTTPServer):
         TCPServer.server_bind(self)
 
     def process_request(self, request, client_address):
-        """Serve a client, unless there are too many."""
-        if self.clients.acquire(blocking=False):
+        """Serve a client, unless there are too many who know the token."""
+        if self.clients.acquire(blocking=False) or self.end_stranger():
+            self.strangers.append(request)
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
+
+    def end_stranger(self):
+        """End the oldest client that may not know the token; return whether another is served."""
+        try:
+            oldest = self.strangers.pop(0)
+        except IndexError:
+            return False
+        with contextlib.suppress(OSError):  # it has just gone
+            oldest.shutdown(socket.SHUT_RDWR)
+        return self.clients.acquire(timeout=1)
+
+    def know(self, request):
+        """Note that a client knows the token, or has gone."""
+        with contextlib.suppress(ValueError):
+            self.strangers.remove(request)
 
     def process_request_thread(self, request, client_address):
         """Serve a client in a thread of its own."""
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.know(request)
             self.clients.release()
 
     def handle_error(self, *_):  # who fetches has gone, or asks another node
@@ -151,6 +169,7 @@ class Handler(BaseHTTPRequestHandler):
         start = re.match(r"bytes=([0-9]{1,15})-\Z", self.headers.get("Range", "bytes=0-"))
         if not file or not start or int(start.group(1)) >= file.size:
             return self.send_error(404)
+        self.server.know(self.request)
         place = int(start.group(1))
         self.send_response(206)
         self.send_header("Content-Length", str(file.size - place))

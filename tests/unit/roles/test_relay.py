@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -235,6 +235,20 @@ def test_who_does_not_know_the_token_gets_nothing(nodes: Nodes, port: int) -> No
         with socket.create_connection(("127.0.0.2", port), timeout=10) as client:
             client.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
             assert b" 404 " in client.recv(100)
+
+
+def test_who_does_not_know_the_token_takes_no_place_of_a_node(nodes: Nodes, port: int) -> None:
+    said(nodes.start(2))
+    first = nodes.start(3, 2, patience=30)
+    time.sleep(1)  # it waits for bytes
+    with ExitStack() as strangers:
+        for _ in range(2 * relay.CLIENTS):
+            client = socket.create_connection(("127.0.0.2", port), timeout=10)
+            strangers.enter_context(client).sendall(b"GET ")
+        second = nodes.start(4, 2, patience=30)
+        time.sleep(1)
+        nodes.path(2).write_bytes(DATA)
+        assert [said(first), said(second)] == [{"missing": [], "failures": {}}] * 2
 
 
 def test_a_port_in_use_is_said(nodes: Nodes, port: int) -> None:
