@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -21,6 +22,7 @@ from ..plugin_utils.gate import guarded, limit
 _PLAIN = re.compile(r"(/(?![.]{1,2}(/|$))[A-Za-z0-9_.@+][A-Za-z0-9_.@+-]*)+")
 _SMALL = 4 << 20  # bytes that arrive before nodes could find each other
 _PATIENCE = 10.0  # seconds
+_SLACK = 60.0  # seconds, to start sftp for each file
 _FAILURES = {
     "stopped": "does not run the program that fetches files",
     "port": "uses the port for something else",
@@ -102,7 +104,7 @@ class ActionModule(ActionBase):
                 chain.count(given=not missing)
             if not runs:
                 chain.end(link, serves=False)
-            with chain.turn() if self._kilobits else contextlib.nullcontext():
+            with self._turn(chain, link, missing):
                 self._send(missing)
             serves = runs
         finally:
@@ -113,6 +115,13 @@ class ActionModule(ActionBase):
             return {"not_given": "; ".join(said)}
         givers = [name for address, name in link.sources.items() if address not in failures]
         return {"given_by": givers[0]} if givers and not missing else {}
+
+    def _turn(self, chain: Chain, link: Link, missing: list[str]) -> AbstractContextManager[None]:
+        """Wait until the controller sends to no other node, for twice the time that this takes."""
+        if not self._kilobits or not missing:
+            return contextlib.nullcontext()
+        size = sum(os.path.getsize(self._files[sha256]) for sha256 in missing)
+        return chain.turn(link, _SLACK + 2 * size * 8 / 1000 / self._kilobits)
 
     def _relay(
         self, port: int, chain: Chain, link: Link, task_vars: dict[str, Any]

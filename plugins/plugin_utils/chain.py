@@ -75,11 +75,27 @@ class Chain:
             return {"sha256": sha256, **found}
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until the controller sends to no other node of the chain."""
-        with (self._folder / "turn").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+    def turn(self, link: Link, seconds: float) -> Iterator[None]:
+        """Wait until the controller sends to no other node; the turn ends after these seconds.
+
+        So a node that takes its files slowly does not keep the others from theirs.
+        """
+        while not self._takes_turn(link, seconds):
+            time.sleep(0.1)
+        try:
             yield
+        finally:
+            with self._shared("turn") as turn:
+                if turn["number"] == link.number:
+                    turn["until"] = 0
+
+    def _takes_turn(self, link: Link, seconds: float) -> bool:
+        with self._shared("turn") as turn:
+            now = time.monotonic()  # of the machine: all processes have the same
+            is_free = turn.get("until", 0) <= now
+            if is_free:
+                turn.update(number=link.number, until=now + seconds)
+            return is_free
 
     @contextmanager
     def _shared(self, name: str) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Event, Thread
 
 from tests.factories.role_modules import plugin
 
@@ -44,6 +46,40 @@ def test_pieces_are_hashed_once(tmp_path: Path) -> None:
     file.unlink()
     assert found.pieces(str(file), "ab") == pieces
     assert (pieces["size"], len(pieces["pieces"])) == (chain.PIECE + 1, 2)
+
+
+def test_the_controller_sends_to_one_node_at_a_time(tmp_path: Path) -> None:
+    found, sends = chain.Chain(str(tmp_path)), Event()
+    first, second = (found.join(name, name, ["a"]) for name in ("n1", "n2"))
+
+    def send() -> None:
+        with found.turn(second, 60):
+            sends.set()
+
+    with found.turn(first, 60):
+        waiting = Thread(target=send)
+        waiting.start()
+        assert not sends.wait(0.5)
+    waiting.join(60)
+    assert sends.is_set()
+
+
+def test_a_node_that_takes_files_too_slowly_loses_its_turn(tmp_path: Path) -> None:
+    found, sends = chain.Chain(str(tmp_path)), Event()
+    slow, second, third = (found.join(name, name, ["a"]) for name in ("n1", "n2", "n3"))
+
+    def send() -> None:
+        with found.turn(third, 60):
+            sends.set()
+
+    with ExitStack() as its_turn:
+        with found.turn(slow, 0):
+            its_turn.enter_context(found.turn(second, 60))
+        waiting = Thread(target=send)  # the slow one's end is not the second one's
+        waiting.start()
+        assert not sends.wait(0.5)
+    waiting.join(60)
+    assert sends.is_set()
 
 
 def test_options_and_paths_do_not_pass_as_addresses() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ transfer, chain = plugin("action.transfer"), plugin("plugin_utils.chain")
 LINK = chain.Link(1, "token", {"10.0.0.1": "n1"})
 
 
-def relayed(stdout: str, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Return what the action takes from an answer."""
+def answered(stdout: str, folder: Path) -> Any:
+    """Return the action of a node that answers so."""
     file = folder / "file"
     file.write_bytes(b"x")
 
@@ -29,6 +30,12 @@ def relayed(stdout: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     action._files, action._arrivals = {"ab": str(file)}, {"ab": "/there"}
     action._kilobits, action._connection, action._templar = 0, Plain(), Plain()
     action._low_level_execute_command = lambda *_, **__: {"stdout": stdout}
+    return action
+
+
+def relayed(stdout: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Return what the action takes from an answer."""
+    action = answered(stdout, folder)
     found: tuple[list[str], dict[str, str]]
     found = action._relay(47100, chain.Chain(str(folder)), LINK, {})
     return found
@@ -51,3 +58,20 @@ def test_unknown_files_nodes_and_words_are_dropped(tmp_path: Path) -> None:
     answer = json.dumps({"missing": ["ab", "../etc"], "failures": failures})
     assert relayed("\n\n" + answer, tmp_path) == (["ab"], {"10.0.0.1": "silent"})
     assert relayed('{"missing": [], "failures": {}}', tmp_path) == ([], {})
+
+
+def test_a_node_that_has_its_files_waits_for_no_turn(tmp_path: Path) -> None:
+    found = chain.Chain(str(tmp_path))
+    other = found.join("n1", "10.0.0.1", ["ab"])
+    action = answered('{"missing": [], "failures": {}}', tmp_path)
+    action._kilobits = 1
+    about = ({"port": 47100, "folder": str(tmp_path)}, {"inventory_hostname": "n2"})
+    ended = Event()
+
+    def receive() -> None:
+        assert action._receive(*about) == {"given_by": "n1"}
+        ended.set()
+
+    with found.turn(other, 600):
+        Thread(target=receive).start()
+        assert ended.wait(60)
