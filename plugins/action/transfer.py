@@ -23,6 +23,8 @@ _PLAIN = re.compile(r"(/(?![.]{1,2}(/|$))[A-Za-z0-9_.@+][A-Za-z0-9_.@+-]*)+")
 _SMALL = 4 << 20  # bytes that arrive before nodes could find each other
 _PATIENCE = 10.0  # seconds
 _SLACK = 60.0  # seconds, to start sftp for each file
+# The gate limits the memory for an answer.
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
 _FAILURES = {
     "stopped": "does not run the program that fetches files",
     "port": "uses the port for something else",
@@ -149,10 +151,10 @@ class ActionModule(ActionBase):
         python = self._templar.template(task_vars.get("ansible_python_interpreter")) or ""
         python = python if python.startswith("/") else "/usr/bin/python3"
         limit("transfer", self._connection.transport, "")
-        answer = self._low_level_execute_command(
-            f"{shlex.quote(python)} -I -", sudoable=False, in_data=program.encode()
-        )
         try:
+            answer = self._low_level_execute_command(
+                f"{shlex.quote(python)} -I -", sudoable=False, in_data=program.encode()
+            )
             said = json.loads(answer["stdout"].strip().splitlines()[-1])
             missing = [sha256 for sha256 in self._files if sha256 in said["missing"]]
             known = {**link.sources, "": ""}
@@ -161,7 +163,7 @@ class ActionModule(ActionBase):
                 for address, word in said["failures"].items()
                 if address in known and word in _FAILURES
             }
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except _UNREADABLE:
             return list(self._files), {"": "stopped"}
         if missing and link.sources and not failures:
             failures = {"": "stopped"}

@@ -53,6 +53,16 @@ def test_an_answer_in_another_form_means_that_nothing_arrived(stdout: str, tmp_p
     assert relayed(stdout, tmp_path) == (["ab"], {"": "stopped"})
 
 
+def test_an_answer_without_an_end_means_that_nothing_arrived(tmp_path: Path) -> None:
+    def fill_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    action = answered("", tmp_path)
+    action._low_level_execute_command = fill_memory
+    found = action._relay(47100, chain.Chain(str(tmp_path)), LINK, {})
+    assert found == (["ab"], {"": "stopped"})
+
+
 def test_unknown_files_nodes_and_words_are_dropped(tmp_path: Path) -> None:
     failures = {"10.0.0.1": "silent", "10.9.9.9": "silent", "": "{{ x }}"}
     answer = json.dumps({"missing": ["ab", "../etc"], "failures": failures})
