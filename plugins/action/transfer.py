@@ -95,9 +95,10 @@ class ActionModule(ActionBase):
     def _receive(self, peers: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Get the files from nodes that have or receive them, and give them to later nodes."""
         host = task_vars["inventory_hostname"]
-        address = task_vars.get("fleetbuild_peer_address") or task_vars.get("ansible_host") or host
+        values = (task_vars.get("fleetbuild_peer_address"), task_vars.get("ansible_host"), host)
+        address = next(filter(None, map(self._templar.template, values)))
         chain = Chain(peers["folder"])
-        link = chain.join(host, plain_address(self._templar.template(address)), list(self._files))
+        link = chain.join(host, plain_address(address), list(self._files))
         serves = False
         try:
             missing, failures = self._relay(peers["port"], chain, link, task_vars)
