@@ -46,14 +46,17 @@ class Arriving:
         self.size, self.sha256, self._pieces = size, sha256, pieces
         self.have, self.changed = 0, time.monotonic()
         self._more = threading.Condition()
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        os.ftruncate(self._file, 0)
+        self._written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        os.ftruncate(self._written, 0)
+        self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
 
-    def restart(self):
-        """Begin again: the controller sends the whole file."""
-        with self._more:
-            os.ftruncate(self._file, 0)
-            self.have, self.changed = 0, time.monotonic()
+    def end(self):
+        """Write no more. The controller sends a file that is not whole, from its start."""
+        if not self.whole:  # else a node that asks from the start finds it cut off meanwhile
+            with self._more:
+                os.ftruncate(self._written, 0)
+                self.have, self.changed = 0, time.monotonic()
+        os.close(self._written)  # nobody can start a program, such as uv, that is written to
 
     @property
     def whole(self):
@@ -70,7 +73,7 @@ class Arriving:
         if not self._is_next(piece):
             return "damaged" if len(piece) == self.wanted else "silent"
         try:
-            written = os.pwrite(self._file, piece, self.have)
+            written = os.pwrite(self._written, piece, self.have)
         except OSError:
             written = 0
         if written < len(piece):  # a full disk takes a part of it first
@@ -269,11 +272,10 @@ def serve(server, files, spec, report):
     while fetching.is_alive():
         report.write(b"\n")  # raises once the controller is gone
         fetching.join(1)
-    missing = [file for file in files if not file.whole]
-    for file in missing:  # else a node that asks from the start finds it cut off meanwhile
-        file.restart()
-    said = {"missing": [file.sha256 for file in missing], "failures": failures}
-    report.write(json.dumps(said).encode("utf-8"))
+    missing = sorted(file.sha256 for file in files if not file.whole)
+    for file in files:
+        file.end()
+    report.write(json.dumps({"missing": missing, "failures": failures}).encode("utf-8"))
     report.close()
     while True:
         for file in files:

@@ -13,7 +13,9 @@ from tests.lab import Lab
 
 LARGE = 24 << 20
 PORT = 47100
-# The third user's files arrive by a copy on the node; the fourth node cannot listen at the port.
+# The second node's files arrive where root uses them, the third one's by a copy on the node. The
+# fourth node cannot listen at the port.
+ROOT = {"ansible_user": "root"}
 BECOME = {"ansible_become": True}
 OCCUPIED = f"nohup python3 -m http.server {PORT} >/dev/null 2>&1 &"
 
@@ -22,7 +24,7 @@ def test_the_controller_sends_a_file_once(make_lab: Callable[..., Lab], tmp_path
     lab = make_lab({
         "nodes": {
             "n1": {"hardware": "avx2"},
-            "n2": {"hardware": "avx2"},
+            "n2": {"hardware": "avx2", "vars": ROOT},
             "n3": {"hardware": "avx2", "vars": BECOME},
             "busy": {"hardware": "avx2", "setup": OCCUPIED},
         }
@@ -41,6 +43,7 @@ def test_the_controller_sends_a_file_once(make_lab: Callable[..., Lab], tmp_path
     assert result.exit_code == 0, result
     for name in lab.nodes:
         lab.exec(name, "/opt/fleetbuild/current/bin/python -c 'import large'", check=True)
+    assert "pip installed the wheels" not in "".join(event.message for event in events)
     copied = {event.node: event for event in events if event.stage == "distribute"}
     given = {event.message for event in events if event.stage == "distribute" and event.message}
     from_nodes = {text for text in given if text.startswith("from n")}

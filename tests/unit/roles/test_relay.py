@@ -113,6 +113,16 @@ def test_a_file_goes_on_while_it_grows(nodes: Nodes) -> None:
     assert all(is_there(nodes.path(number)) for number in (3, 4))
 
 
+def test_a_program_that_arrived_can_be_started_while_it_is_given_on(nodes: Nodes) -> None:
+    said(nodes.start(2))
+    nodes.path(2).write_bytes(DATA)
+    said(nodes.start(3, 2))
+    for number in (2, 3):
+        nodes.path(number).chmod(0o755)
+        with pytest.raises(OSError, match="Exec format error"):  # not "Text file busy"
+            subprocess.run([nodes.path(number)], check=False)
+
+
 def test_a_killed_node_is_left_for_the_one_before_it(nodes: Nodes) -> None:
     nodes.path(2).write_bytes(DATA)
     said(nodes.start(2))
