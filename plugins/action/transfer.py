@@ -112,10 +112,8 @@ class ActionModule(ActionBase):
             serves = runs
         finally:
             chain.end(link, serves=serves)
-        names = {"": host, **link.sources}
         if missing and failures:
-            said = (f"{names[address]} {_FAILURES[word]}" for address, word in failures.items())
-            return {"not_given": "; ".join(said)}
+            return {"not_given": _why(host, link.sources, failures)}
         givers = [name for address, name in link.sources.items() if address not in failures]
         return {"given_by": givers[0]} if givers and not missing else {}
 
@@ -181,6 +179,13 @@ class ActionModule(ActionBase):
         )  # fmt: skip
         copied: dict[str, Any] = action.run(task_vars=task_vars)
         return copied
+
+
+def _why(host: str, sources: dict[str, str], failures: dict[str, str]) -> str:
+    """Return why other hosts gave nothing. What this host says of them is quoted as its words."""
+    own = [f"{host} {_FAILURES[failures['']]}"] if "" in failures else []
+    said = "; ".join(f"{sources[at]} {_FAILURES[word]}" for at, word in failures.items() if at)
+    return "; ".join([*own, *([f"{host} says: {said}"] if said else [])])
 
 
 def _name(file: dict[str, str]) -> str:

@@ -70,6 +70,18 @@ def test_unknown_files_nodes_and_words_are_dropped(tmp_path: Path) -> None:
     assert relayed('{"missing": [], "failures": {}}', tmp_path) == ([], {})
 
 
+def test_what_a_node_says_of_others_is_quoted_as_its_words(tmp_path: Path) -> None:
+    chain.Chain(str(tmp_path)).join("n1", "10.0.0.1", ["ab"])
+    said = {"missing": ["ab"], "failures": {"10.0.0.1": "damaged", "": "port"}}
+    action = answered(json.dumps(said), tmp_path)
+    action._send = lambda _: None
+    peers = {"port": 47100, "folder": str(tmp_path)}
+    found = action._receive(peers, {"inventory_hostname": "n2"})["not_given"]
+    own, _, others = found.partition("; ")
+    assert own == "n2 uses the port for something else"
+    assert others == "n2 says: n1 sent bytes with another hash"
+
+
 def test_a_node_that_has_its_files_waits_for_no_turn(tmp_path: Path) -> None:
     found = chain.Chain(str(tmp_path))
     other = found.join("n1", "10.0.0.1", ["ab"])
