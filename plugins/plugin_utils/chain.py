@@ -99,14 +99,15 @@ class Chain:
 
     @contextmanager
     def _shared(self, name: str) -> Iterator[dict[str, Any]]:
-        """Lock a file, yield its content, and save its changes."""
-        with (self._folder / name).open("a+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            content = json.loads(file.read() or "{}")
+        """Lock a file, yield its content, and save its changes, all of them or none."""
+        path = self._folder / f"{name}.json"
+        with (self._folder / name).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            content = json.loads(path.read_text("utf-8")) if path.exists() else {}
             yield content
-            file.truncate(0)
-            json.dump(content, file)
+            fresh = path.with_suffix(".new")
+            fresh.write_text(json.dumps(content), "utf-8")
+            fresh.replace(path)
 
 
 def plain_address(value: object) -> str:

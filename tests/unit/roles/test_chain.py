@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, Thread
 
+import pytest
+
 from tests.factories.role_modules import plugin
 
 chain = plugin("plugin_utils.chain")
@@ -46,6 +48,14 @@ def test_pieces_are_hashed_once(tmp_path: Path) -> None:
     file.unlink()
     assert found.pieces(str(file), "ab") == pieces
     assert (pieces["size"], len(pieces["pieces"])) == (chain.PIECE + 1, 2)
+
+
+def test_a_process_that_is_ended_leaves_what_others_noted(tmp_path: Path) -> None:
+    found = chain.Chain(str(tmp_path))
+    found.join("n1", "10.0.0.1", ["a"])
+    with pytest.raises(TypeError):
+        found.join("n2", "10.0.0.2", ["a", b"bytes"])  # in the middle of its note
+    assert list(found.join("n3", "10.0.0.3", ["a"]).sources.values()) == ["n1"]
 
 
 def test_the_controller_sends_to_one_node_at_a_time(tmp_path: Path) -> None:

@@ -105,5 +105,5 @@ def test_an_address_whose_template_gives_nothing_is_not_used(tmp_path: Path) -> 
     action._templar.template = lambda value: None if value == "{{ none }}" else value
     about = {"inventory_hostname": "n1", "fleetbuild_peer_address": "{{ none }}"}
     action._receive({"port": 47100, "folder": str(tmp_path)}, {**about, "ansible_host": "10.0.0.1"})
-    found = json.loads((tmp_path / "state").read_text("utf-8"))["links"]
+    found = json.loads((tmp_path / "state.json").read_text("utf-8"))["links"]
     assert found[0]["address"] == "10.0.0.1"
