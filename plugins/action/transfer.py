@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
         spec = {
             "port": port,
             "token": link.token,
-            "sources": list(link.sources),
+            "sources": link.tokens,
             # Behind a silent node the next one gives up first, and the others see bytes again.
             "patience": pace + link.number / 2,
             # A hostile node could use up a late node's patience with each piece, for days.

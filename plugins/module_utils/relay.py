@@ -4,8 +4,8 @@ plugins/action/transfer.py runs this file on a node, by standard input; `main` g
 
 - `port` and `token` of the server here;
 - `files`, each with `path`, `size`, `sha256` and `pieces`, the hashes of its pieces;
-- `sources`, the addresses of nodes to fetch from, the nearest first. Without any, the controller
-  sends the files, and they are given to others while they grow;
+- `sources`, the addresses of nodes to fetch from, each with its token, the nearest first. Without
+  any, the controller sends the files, and they are given to others while they grow;
 - `patience`, in seconds: a source that gives no piece for so long is left;
 - `pace`, in seconds: so is a source whose pieces take longer than this on average.
 
@@ -230,7 +230,7 @@ def ask(address, file, spec):
         connection = server.sock  # http.client drops it at the end of the answer
         watch = (connection, file, spec, done)
         threading.Thread(target=end_silence, args=watch, daemon=True).start()
-        path = "/{}/{}".format(spec["token"], file.sha256)
+        path = "/{}/{}".format(spec["sources"][address], file.sha256)
         connection.settimeout(spec["patience"])
         server.request("GET", path, headers={"Range": f"bytes={file.have}-"})
         answer = server.getresponse()

@@ -29,6 +29,7 @@ class Link:
     number: int
     token: str
     sources: dict[str, str]  # address -> node
+    tokens: dict[str, str]  # address -> the token of that node
 
 
 class Chain:
@@ -41,7 +42,7 @@ class Chain:
         """Add a node to the end; its sources have all of these files, or are getting them."""
         with self._shared("state") as state:
             if not state:
-                state.update(token=secrets.token_hex(16), failed=0, links=[])
+                state.update(failed=0, links=[])
             links, until = state["links"], time.time() - LINGER / 2
             able = [
                 link
@@ -50,9 +51,12 @@ class Chain:
                 and set(hashes) <= set(link["hashes"])
                 and link["address"] not in ("", address)
             ]
-            links.append({"node": node, "address": address, "hashes": hashes, "ended": None})
+            # Who listens at a node's port in its place learns the token of that node alone.
+            own = {"address": address, "token": secrets.token_hex(16)}
+            links.append({"node": node, **own, "hashes": hashes, "ended": None})
             sources = {link["address"]: link["node"] for link in able[:SOURCES]}
-            return Link(len(links) - 1, state["token"], sources)
+            tokens = {link["address"]: link["token"] for link in able[:SOURCES]}
+            return Link(len(links) - 1, own["token"], sources, tokens)
 
     def end(self, link: Link, *, serves: bool) -> None:
         """Note that a node has its files, and whether it gives them to others."""

@@ -21,8 +21,16 @@ def test_each_node_gets_its_files_from_the_one_before(tmp_path: Path) -> None:
     assert first.sources == {}
     assert list(second.sources.values()) == ["n1"]
     assert list(third.sources.values()) == ["n2", "n1"]
-    assert first.token == third.token
     assert chain.Chain(str(tmp_path)).join("n4", "10.0.0.4", ["a", "c"]).sources == {}
+
+
+def test_a_node_tells_its_sources_no_token_but_their_own(tmp_path: Path) -> None:
+    first, second, third = (
+        chain.Chain(str(tmp_path)).join(f"n{number}", f"10.0.0.{number}", ["a"])
+        for number in (1, 2, 3)
+    )
+    assert third.tokens == {"10.0.0.2": second.token, "10.0.0.1": first.token}
+    assert len({first.token, second.token, third.token}) == 3
 
 
 def test_a_node_that_does_not_serve_is_not_asked(tmp_path: Path) -> None:

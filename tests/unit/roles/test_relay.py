@@ -62,9 +62,9 @@ class Nodes:
         self, number: int, *sources: int, patience: float = 3, pace: float = 3
     ) -> subprocess.Popen[str]:
         spec = {
-            "address": f"127.0.0.{number}", "port": self.port, "token": "t",
-            "sources": [f"127.0.0.{source}" for source in sources], "patience": patience,
-            "pace": pace,
+            "address": f"127.0.0.{number}", "port": self.port, "token": f"t{number}",
+            "sources": {f"127.0.0.{source}": f"t{source}" for source in sources},
+            "patience": patience, "pace": pace,
             "files": [{"path": str(self.path(number)), "size": len(DATA), "sha256": SHA256,
                        "pieces": PIECES}],
         }  # fmt: skip

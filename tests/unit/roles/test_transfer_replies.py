@@ -12,7 +12,7 @@ import pytest
 from tests.factories.role_modules import plugin
 
 transfer, chain = plugin("action.transfer"), plugin("plugin_utils.chain")
-LINK = chain.Link(1, "token", {"10.0.0.1": "n1"})
+LINK = chain.Link(1, "own token", {"10.0.0.1": "n1"}, {"10.0.0.1": "token"})
 
 
 def answered(stdout: str, folder: Path) -> Any:
