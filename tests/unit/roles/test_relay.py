@@ -221,7 +221,7 @@ def test_a_file_that_the_disk_does_not_hold_is_not_whole(nodes: Nodes) -> None:
 
 
 def test_bytes_without_an_announced_length_are_not_read(nodes: Nodes, port: int) -> None:
-    sent = []
+    sent: list[int] = []
 
     class Endless(Liar):
         def do_GET(self) -> None:
