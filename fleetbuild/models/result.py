@@ -14,7 +14,7 @@ Drift = Literal["none", "missing", "changed", "different", "damaged", "expired",
 
 
 class KeptRelease(Frozen):
-    """An old release that was not removed from a node, because it is mounted or in use."""
+    """An old release that was not removed: it is mounted or in use, or the disk refused it."""
 
     release_id: str = Field(max_length=100)
     reason: str = Field(max_length=1000)

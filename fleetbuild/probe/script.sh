@@ -190,18 +190,24 @@ read_release() {
 signers=/etc/fleetbuild/allowed_signers
 read_allowed_signers() { echo required; }
 
-# For each release name, the release that a rollback would switch to: the last one in the history
-# that is verified and still there. As plugins/modules/release.py decides it.
+# For each release name, the release that a rollback would switch to: before the last line of the
+# current one, the last one in the history that is verified and still there. As Root.history reads it.
 read_previous() {
   for root in "$install_path" "$install_path"/*; do
     [ -r "$root/history" ] || continue
-    name=${root##*/} now=$(readlink "$root/current") last=
+    name=${root##*/} now=$(readlink "$root/current") last= before=
     [ "$root" = "$install_path" ] && name=default
-    while read -r id && [ "$id" != "${now##*/}" ]; do
-      [ -e "$root/releases/$id/bin/python" ] &&
-        grep -q '"verified": true' "$root/releases/$id/manifest.json" && last=$id
+    now=${now##*/} && now=${now#.broken-}
+    while read -r id; do
+      if [ "$id" = "$now" ]; then
+        before=${last:--}
+      elif [ -e "$root/releases/$id/bin/python" ] &&
+        grep -q '"verified": true' "$root/releases/$id/manifest.json"; then
+        last=$id
+      fi
     done <"$root/history"
-    [ -n "$last" ] && echo "$name $last"
+    last=${before:-$last}
+    [ -n "${last#-}" ] && echo "$name $last"
   done
   true
 }

@@ -89,7 +89,8 @@ class Root:
     def history(self):
         """Return the existing releases that have served, the latest last.
 
-        That is the current one: a full disk or a crash may have kept a switch out of the file.
+        It is the current one. The file is written before a switch (see `switch`), so a release may
+        follow there whose switch was not done, or which a rollback left.
         """
         try:
             with open(os.path.join(self.path, "history"), encoding="utf-8") as file:
@@ -98,17 +99,28 @@ class Root:
             lines = []
         now = self.serving()
         now = now[len(ASIDE) :] if now.startswith(ASIDE) else now
-        if now in lines:
-            lines = lines[: lines.index(now) + 1]  # after it came what a rollback left
-        elif now:
+        while now in lines and lines[-1] != now:
+            lines.pop()
+        if now and now not in lines:
             lines.append(now)
-        return [line for line in lines if os.path.isdir(self[line])]
+        known = [line for number, line in enumerate(lines) if line not in lines[number + 1 :]]
+        return [line for line in known if os.path.isdir(self[line])]
 
     def switch(self, release_id, history):
-        """Switch to a release: rename a new symlink over the old one."""
+        """Switch to a release of this history: rename a new symlink over the old one.
+
+        The history comes first: nothing that needs space may follow the switch, because a failure
+        then means that nothing switched. If nothing serves yet, it comes after the switch, so that
+        it names no release that never served; `history` adds the current one if it is missing.
+        """
+        path, lines = os.path.join(self.path, "history"), "".join(line + "\n" for line in history)
+        served = self.serving()
+        if served:
+            release_files.write(path, lines)
         self.point_to(release_id)
-        lines = "".join(line + "\n" for line in history)
-        release_files.write(os.path.join(self.path, "history"), lines)
+        if not served:
+            with contextlib.suppress(OSError):
+                release_files.write(path, lines)
 
     def point_to(self, name):
         """Point `current` to a folder, in one atomic step."""

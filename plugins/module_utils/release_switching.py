@@ -10,7 +10,7 @@ import re
 from .release_lease import changing
 from .release_root import ASIDE, Problem, remove
 from .release_signature import SIGNERS, Signatures
-from .releases_in_use import find_foreign_uses, find_own_uses, remove_unused
+from .releases_in_use import find_foreign_uses, find_own_uses, remove_unused, try_to_remove
 
 
 def activate(root, params, check):
@@ -33,12 +33,12 @@ def activate(root, params, check):
                 raise Problem(f"Release {release_id} was removed meanwhile.", ["run"])
             if switched:
                 accept(root, params)
-                served = [line for line in root.history() if line != release_id]
-                root.switch(release_id, [*served, release_id])
-            if params["counter"]:  # its own lease keeps nothing any more
+            if params["counter"]:  # as the history, before the switch; the lock stays
                 lease.end(params["counter"])
+            if switched:
+                root.switch(release_id, [*root.history(), release_id])
             outdated = root.outdated(params["keep"], lease.leased())
-            pruned, kept = remove_unused(root, outdated, params["in_use"])
+            pruned, kept = remove_unused(root, outdated, params["in_use"], try_to_remove)
     changed = switched or bool(pruned)
     return {"changed": changed, "previous": previous, "pruned": pruned, "kept": kept}
 
@@ -57,8 +57,7 @@ def go_back(root, params, check):
         if not check:
             lease = changing(root, params, stack)
             # A run that lost this lease, although it lives, must not switch afterwards.
-            counter = lease.take(params["controller"], "", root.serving())[0]
-            stack.callback(lease.end, counter)
+            lease.end(lease.take(params["controller"], "", root.serving())[0])
         return (
             withdraw(root, check)
             if params["withdraw"]
@@ -133,7 +132,7 @@ def switch_back(root, check, revoked):
         )
     if not check:
         Signatures(root).raise_counter()  # so that nobody returns to `now` by its old signature
-        root.switch(served[-1], served)
+        root.switch(served[-1], root.history())
     wheels = (root.manifest(served[-1]) or {}).get("wheels", [])
     packages = ["{}=={}".format(wheel.get("package"), wheel.get("version")) for wheel in wheels]
     return {"changed": True, "release_id": served[-1], "previous": now, "packages": packages}

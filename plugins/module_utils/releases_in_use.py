@@ -20,8 +20,11 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 MOST_FOR_OTHERS = 4  # old releases that stay because processes of other users use them
 
 
-def remove_unused(root, outdated, in_use):
-    """Remove old releases, except those in use; return the removed and the kept ones."""
+def remove_unused(root, outdated, in_use, removing=remove):
+    """Remove old releases, except those in use; return the removed and the kept ones.
+
+    `removing` returns why a release cannot be removed, so that it is kept, or raises.
+    """
     uses = {root[name]: reason for name, reason in in_use.items()}
     rest = [root[name] for name in outdated if root[name] not in uses]
     uses.update(find_own_uses(rest))
@@ -32,11 +35,20 @@ def remove_unused(root, outdated, in_use):
     kept = [
         {"release_id": name, "reason": uses[root[name]]} for name in outdated if root[name] in uses
     ]
-    pruned = [name for name in outdated if root[name] not in uses]
-    for name in pruned:
-        remove(root[name])
+    unused = [name for name in outdated if root[name] not in uses]
+    refused = {name: removing(root[name]) for name in unused}
+    kept += [{"release_id": name, "reason": refused[name]} for name in unused if refused[name]]
     forget_wheels(root)
-    return pruned, kept
+    return [name for name in unused if not refused[name]], kept
+
+
+def try_to_remove(path):
+    """Remove a release; return why that failed, or ""."""
+    try:
+        remove(path)
+    except OSError as error:
+        return f"It cannot be removed: {error.strerror}."
+    return ""
 
 
 def find_own_uses(folders):

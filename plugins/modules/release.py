@@ -9,7 +9,8 @@ description:
     written last, once all files are on the disk. C(manifest.files) records their hashes. A release
     with changed files is created again; until then, if it is current, it serves from another
     folder. C(<root>/current) is a symlink that is replaced by rename. C(<root>/history) lists
-    the releases that served, the current one last.
+    the releases that served. It is written before a switch, so what follows the last line of the
+    current release has not served since then.
   - On a node with a file C(/etc/fleetbuild/allowed_signers), C(begun), C(present) and C(active)
     refuse a release without a C(spec.signature) of an allowed signer, and C(previous) passes over
     releases that were made without one.
@@ -268,8 +269,9 @@ pruned:
   elements: str
 kept:
   description:
-    - Old releases that were not removed because they are mounted or in use, each with C(release_id)
-      and C(reason). They are removed by a later run that finds them unused.
+    - Old releases that were not removed because they are mounted or in use, or because the disk
+      refused it, each with C(release_id) and C(reason). A later run that finds them unused removes
+      them.
   returned: state is present, active or absent
   type: list
   elements: dict

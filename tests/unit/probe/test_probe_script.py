@@ -484,6 +484,12 @@ def test_the_release_that_a_rollback_would_switch_to_is_printed(shell: str, tmp_
     (tmp_path / "current").unlink()
     (tmp_path / "current").symlink_to("releases/r1")
     assert run(tmp_path, shell)["previous"] == "default r0\n"
+    # A switch to r1, which had served before r4, was done; and it was not.
+    (tmp_path / "history").write_text("r0\nr1\nr4\nr1\n")
+    assert run(tmp_path, shell)["previous"] == "default r4\n"
+    (tmp_path / "current").unlink()
+    (tmp_path / "current").symlink_to("releases/.broken-r4")
+    assert run(tmp_path, shell)["previous"] == "default r1\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,7 @@ from tests.factories.role_modules import ALONE, plugin
 leases, making, switching = (
     plugin(f"module_utils.release_{name}") for name in ("lease", "making", "switching")
 )
+in_use = plugin("module_utils.releases_in_use")
 
 
 @pytest.fixture
@@ -52,27 +55,98 @@ def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) ->
     assert not os.path.lexists(root.current + ".new")
 
 
-@pytest.mark.parametrize("back", [True, False])
-def test_a_switch_that_a_full_disk_keeps_out_of_the_history_counts(
-    release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch, back: bool
+class Disk:
+    """A disk that is full after some changes of the modules."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 10**9
+        monkeypatch.setattr(os, "fsync", lambda _: None)  # it takes time
+        monkeypatch.setattr(leases.release_files, "persist", lambda _: None)
+        for place, name in (
+            (leases.release_files, "write"), (os, "symlink"), (os, "replace"), (in_use, "remove")
+        ):  # fmt: skip
+            monkeypatch.setattr(place, name, self._limited(getattr(place, name)))
+
+    def _limited(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def limited(*arguments: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return change(*arguments, **named)
+
+        return limited
+
+
+@pytest.mark.parametrize(
+    ("served", "target"), [("", "a"), ("a", "b"), ("ab", "c"), ("cab", "c"), ("abc", "back")]
+)
+def test_a_disk_that_fills_up_at_any_moment_of_a_switch_hides_no_switch(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: str, target: str
 ) -> None:
-    """The release that served before the next one stays, and a rollback returns to it."""
-    for age, name in enumerate("abcd"):
-        make(root, name, age)
-    activate(release, root, "a")
-    activate(release, root, "b")
+    """Its failure means that nothing has switched, and a rollback knows the way in either case."""
+    disk = Disk(monkeypatch)
+    ends = set()
+    for changes in range(16):
+        root = release.Root(str(tmp_path / f"fb{changes}"))
+        for age, name in enumerate("xabc"):
+            make(root, name, age)
+        for name in served:
+            activate(release, root, name)
+        before = list(served) if target == "back" else [x for x in served if x != target]
+        after = before[:-1] if target == "back" else [*before, target]
+        begun = {**ALONE, "release_id": target}
+        counter = 0 if target == "back" else release.begin(root, begun, False)["counter"]
+        params = {**begun, "counter": counter, "keep": 1, "in_use": {}}
+        disk.left = changes
+        try:
+            (release.go_back if target == "back" else release.activate)(root, params, False)
+        except OSError:
+            ends.add("failed")
+            assert root.history() == list(served)
+        else:
+            ends.add("switched")
+            assert root.history()[-2:] == after[-2:]  # earlier ones may be removed
+        disk.left = 10**9
+        now = root.history()
+        assert root.serving() == "".join(now[-1:])
+        if len(now) > 1:
+            assert release.go_back(root, ALONE, False)["release_id"] == now[-2]
+    assert ends == {"failed", "switched"}
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as disk:
-        disk.setattr(leases.release_files, "write", full)
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_a_disk_that_is_full_after_the_switch_does_not_fail_it(
+    release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real one, of 256 kB."""
+    Path(root.path).mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "none", root.path]
+    if subprocess.run(mount, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    replace = os.replace
+
+    def fill_up(source: str, target: str) -> None:
+        replace(source, target)
+        if target == root.current:
+            fill = ["dd", "if=/dev/zero", f"of={root.path}/x", "bs=4k"]
+            assert subprocess.run(fill, check=False, capture_output=True).returncode
+
+    try:
+        for age, name in enumerate("ab"):
+            make(root, name, age)
+        activate(release, root, "a")
+        counter = release.begin(root, {**ALONE, "release_id": "b"}, False)["counter"]
+        monkeypatch.setattr(os, "replace", fill_up)
+        params = {**ALONE, "release_id": "b", "counter": counter, "keep": 1, "in_use": {}}
+        assert release.activate(root, params, False)["changed"]
         with pytest.raises(OSError, match="No space"):
-            root.switch("a" if back else "c", ["a"] if back else ["a", "b", "c"])
-    before = "a" if back else "c"
-    assert root.serving() == before
-    assert before not in activate(release, root, "d", keep=1)["pruned"]
-    assert switching.switch_back(root, False, [])["release_id"] == before
+            leases.release_files.write(f"{root.path}/y", "y")
+        assert root.history() == ["a", "b"]
+        assert not leases.Lease(root.path).leased()
+        Path(root.path, "x").unlink()
+        assert release.go_back(root, ALONE, False)["release_id"] == "a"
+    finally:
+        subprocess.run(["umount", root.path], check=True)
 
 
 def test_going_back_passes_over_releases_with_revoked_wheels(

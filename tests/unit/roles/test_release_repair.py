@@ -185,7 +185,7 @@ def test_all_files_are_on_the_disk_before_the_manifest_says_so(
     ]  # fmt: skip
     order.clear()
     node.release.activate(node.root, node.params("third"), False)
-    assert order == ["rename to current", "fsync fb", "rename to history", "fsync fb"]
+    assert order == ["rename to history", "fsync fb", "rename to current", "fsync fb"]
 
 
 def test_a_failed_sync_is_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
