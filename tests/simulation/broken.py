@@ -57,6 +57,16 @@ def a_switch_takes_two_steps() -> None:
     _Root.point_to = point_to
 
 
+def the_history_follows_the_switch() -> None:
+    """A full disk keeps a switch out of the history, and fails it although it is done."""
+
+    def switch(self: Any, name: str, history: list[str]) -> None:
+        self.point_to(name)
+        nodes._files.write(f"{self.path}/history", "".join(f"{each}\n" for each in history))
+
+    _Root.switch = switch
+
+
 def a_damaged_release_is_removed_first() -> None:
     """A damaged release that serves is removed before it is installed again."""
     _Root.put_aside = lambda self, name: shutil.rmtree(self[name])
@@ -163,10 +173,11 @@ BROKEN: dict[str, Callable[[], None]] = {
     work.__name__: work
     for work in (
         a_lease_is_not_checked, a_lease_refuses_nobody, a_release_is_verified_without_its_checks,
-        a_manifest_is_written_first, a_switch_takes_two_steps, a_damaged_release_is_removed_first,
-        all_old_releases_are_removed, a_kept_wheel_is_not_checked, kept_wheels_are_not_used,
-        kept_wheels_stay, there_are_no_canaries, a_batch_takes_one_more,
-        failures_have_no_limit, labels_stay_during_a_change, a_failure_counts_as_installed,
+        a_manifest_is_written_first, a_switch_takes_two_steps, the_history_follows_the_switch,
+        a_damaged_release_is_removed_first, all_old_releases_are_removed,
+        a_kept_wheel_is_not_checked, kept_wheels_are_not_used, kept_wheels_stay,
+        there_are_no_canaries, a_batch_takes_one_more, failures_have_no_limit,
+        labels_stay_during_a_change, a_failure_counts_as_installed,
         a_node_that_serves_it_gets_it_again, a_stored_wheel_is_built_again, nobody_cleans_up,
         a_drained_node_is_forgotten, two_runs_share_a_state_directory,
     )

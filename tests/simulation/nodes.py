@@ -54,6 +54,7 @@ class Module(Process):
 
     def __init__(self, node: SimulatedNode, run: Any) -> None:
         self.node, self.run, self.dead = node, run, False
+        self.state = ""  # what it is asked for
         self.task: Task | None = None
 
     def change(self, paths: tuple[Any, ...]) -> None:
@@ -149,6 +150,7 @@ class SimulatedNode:
         for connection in tuple(self.connections):
             connection.lose("connection reset", 0.0)
         self.looked_at(by)
+        self.whole(self)
 
     def stand_still(self, seconds: float) -> None:
         """Do nothing for some time; whoever waits for longer than SILENCE gives up."""
@@ -256,10 +258,12 @@ class SimulatedNode:
         def work() -> Reply:
             process = running().process
             assert isinstance(process, Module)
+            process.state = state
             lease, holder = lease_of(self), self.holder
             counter, other = lease.get("counter"), held_by(lease) not in ("", params["controller"])
             if state == "previous" and not other:  # it takes the lease by itself
                 self.holder = process.run
+                self.withdrawn = self.withdrawn or params["withdraw"]
             try:
                 reply = release.step(self.root, params, False)
             except (OSError, release.Problem) as problem:
@@ -317,21 +321,8 @@ class SimulatedNode:
         return ""
 
     def _rollback(self, job: Mapping[str, Any]) -> Steps:
-        if job.get("withdraw"):
-            begin = self._module("begun", {**job, "release_id": "", "wheels": []})
-            begun = yield "Reserve the releases for this run", begin
-            yield "Remove the link to the current release", self._unlink
-            yield from self._end(job, begun["counter"])
-            result = {"ok": True, "release_id": "", "active": False}
-            yield "Result", lambda: {"ansible_facts": {"install_wheel_result": result}}
-        else:
-            yield "Switch to the previous release", self._module("previous", job)
+        yield "Switch to the previous release", self._module("previous", job)
         return ""
-
-    def _unlink(self) -> Reply:
-        self.withdrawn = True
-        (self.folder / "current").unlink(missing_ok=True)
-        return {}
 
     def _receive(self, folder: str, files: list[dict[str, Any]]) -> Reply:
         process = running().process

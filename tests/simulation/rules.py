@@ -31,6 +31,8 @@ class NodeRules:
         # When the manifest of a node's release was written that was looked at.
         self._whole: dict[tuple[str, str], int] = {}
         self._serving: dict[str, str] = {}
+        self._history: dict[str, list[str]] = {}  # the releases that served on a node, in order
+        self._served: defaultdict[str, set[str]] = defaultdict(set)  # ever
         self._hurt: set[tuple[str, str]] = set()  # nodes with releases that somebody damaged
         self.switches: list[tuple[Any, str, str]] = []  # run, node, release
 
@@ -53,6 +55,7 @@ class NodeRules:
         node.world.tell(f"{name} serves {now or 'nothing'} in place of {before or 'nothing'}")
         assert module is not None, f"{name} switched by itself"
         self._serving[name] = now
+        self._remember(node, module, now)
         self.switches.append((module.run, name, now))
         assert node.holder is module.run, f"{name} was switched by a run without its lease"
         assert now or node.withdrawn, f"{name} serves nothing, although nobody asked for that"
@@ -68,6 +71,16 @@ class NodeRules:
         label = self._labels.get(name)
         assert label is None or label == now, f"{name} switched while a label says {label}"
 
+    def _remember(self, node: SimulatedNode, module: Module, now: str) -> None:
+        """Note a switch as a rollback has to know it."""
+        served = _there(node, self._history.get(node.name, []))
+        if now and module.state == "previous":
+            served = served[: served.index(now) + 1]
+        elif now:
+            served = [*(each for each in served if each != now), now]
+        self._history[node.name] = served
+        self._served[node.name].update(served)
+
     def hurt(self, node: SimulatedNode) -> None:
         """Note that somebody damages what a node serves."""
         self._hurt.add((node.name, node.root.serving().removeprefix(".broken-")))
@@ -75,12 +88,19 @@ class NodeRules:
     def healed(self, node: SimulatedNode) -> None:
         """Look at a node again that lied."""
         self._serving[node.name] = node.root.serving().removeprefix(".broken-")
+        self._history[node.name] = node.root.history()
+        self._served[node.name].update(node.root.history())
 
     def whole(self, node: SimulatedNode) -> None:
-        """Check that each release whose manifest was written since is whole."""
+        """Check that each release whose manifest was written since is whole, and the history."""
         if self._searched.get(node.name) == node.changes:
             return
         self._searched[node.name] = node.changes
+        if not node.liar:
+            served, known = _there(node, self._history.get(node.name, [])), node.root.history()
+            more = len(known) - len(served)  # that served, were removed and then made again
+            right = known[more:] == served and self._served[node.name].issuperset(known[:more])
+            assert right, f"{node.name}: {served} served, and the history has {known}"
         releases = node.root.releases
         for name in os.listdir(releases) if os.path.isdir(releases) else ():  # noqa: PTH112, PTH208
             try:
@@ -96,6 +116,10 @@ class NodeRules:
     def by(self, run: object, node: str) -> list[str]:
         """Return what a run switched a node to."""
         return [to for who, name, to in self.switches if who is run and name == node]
+
+
+def _there(node: SimulatedNode, releases: Iterable[str]) -> list[str]:
+    return [name for name in releases if os.path.isdir(node.root[name])]  # noqa: PTH112
 
 
 class RunRules:

@@ -171,7 +171,7 @@ class Schedule:
                 + " ".join(f"{each.node}={each.state}" for each in outcome.nodes)
             )
             self.world.tell(f"{controller.short} {action}: {said}")
-            if isinstance(outcome, Result) and action != "rollback":
+            if isinstance(outcome, Result):
                 rules.result(outcome)
             ended(outcome)
 
