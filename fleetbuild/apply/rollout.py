@@ -19,7 +19,7 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
 from fleetbuild.apply.pending import pending_groups, pending_nodes
 from fleetbuild.apply.rollback import roll_back
-from fleetbuild.apply.wave import install_spec, installed_wheels, needed_space, wave
+from fleetbuild.apply.wave import install_spec, installed_wheels, kept_space, needed_space, wave
 from fleetbuild.audit.ownership import loaded_by_others, second_owners
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.rungs import RUNGS
@@ -86,7 +86,10 @@ def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Pr
     for name in names:
         facts = progress.facts[name]
         kept = facts.previous.get(run.plan.release) == group.release_id
-        lack = "" if kept else facts.lacks_space(needed)
+        if kept or not facts.lacks_space(needed):
+            continue
+        linked = kept_space(progress, group, facts.release.get(run.plan.release))
+        lack = facts.lacks_space(needed - linked)
         if not lack:
             continue
         path = run.plan.install_path

@@ -252,6 +252,19 @@ def needed_space(wheels: Sequence[InstalledWheel]) -> int:
     return ENVIRONMENT_BYTES + unpacked + sum(map(_copied, wheels))
 
 
+def kept_space(progress: Progress, group: PlannedGroup, served: Manifest | None) -> int:
+    """Return the bytes of the group's wheels that are in the release that a node serves.
+
+    The node keeps them, and links them. At its turn it looks whether they are there, and can be.
+    """
+    if served is None:
+        return 0
+    built = ((wheel.package, wheel.wheel_version) for wheel in group.wheels)
+    about = (*built, *((file.name, file.version) for file in group.dependencies or ()))
+    wheels = zip(installed_wheels(progress, group), about, strict=True)
+    return sum(_copied(wheel) for wheel, name in wheels if served.names(*name, wheel.sha256))
+
+
 def _copied(wheel: InstalledWheel) -> int:
     try:
         return Path(wheel.path).stat().st_size

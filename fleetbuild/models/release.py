@@ -42,6 +42,11 @@ class Manifest(Frozen):
     # The hash of the record of its files, beside the manifest, which the node writes.
     files_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
+    def names(self, package: str, version: str, sha256: str) -> bool:
+        """Return whether it names this wheel: a built one by hash, another by version."""
+        built = sha256 in (wheel.sha256 for wheel in self.wheels)
+        return built or f"{package}=={version}" in self.dependencies
+
 
 class ReleaseFile(NamedTuple):
     """A wheel of a release."""

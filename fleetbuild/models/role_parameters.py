@@ -138,7 +138,8 @@ class InstallSpec(ChangedRelease):
         int,
         Parameter(
             "Bytes that the release needs while it is made: copied wheels, their unpacked files"
-            " and the environment. With less on the disk, nothing is copied.",
+            " and the environment. Wheels that the node links instead are left out there. With less"
+            " on the disk, nothing is copied.",
         ),
     ] = 0
     lease: Annotated[

@@ -94,6 +94,33 @@ def find_kept(root, file):
     return next(whole, "")
 
 
+def bytes_there(root, params, lacking):
+    """Return the bytes of wheels that take no more space: copied ones, and kept ones where a file
+    can have two names. `lacking` are the files that are not there whole."""
+    lacks = {file["sha256"] for file in lacking}
+    total = 0
+    for wheel in params["wheels"]:
+        if wheel["sha256"] in lacks:
+            continue
+        path = staged(params, wheel)
+        if not os.path.isfile(path):
+            path, trial = find_kept(root, wheel), wheel["sha256"] + ".trial"
+            if not path or not linkable(path, os.path.join(root.wheels, trial)):
+                continue
+        total += os.path.getsize(path)
+    return total
+
+
+def linkable(path, trial):
+    """Return whether a file can have this name, too. `forget_wheels` removes a trial that stays."""
+    try:
+        os.link(path, trial)
+    except OSError:
+        return False
+    os.unlink(trial)
+    return True
+
+
 def take_in(root, params, file):
     """Have a whole file beside the releases; raise if it arrived damaged, and remove it."""
     path = staged(params, file)

@@ -76,7 +76,8 @@ options:
         default: ''
       space:
         description: 'Bytes that the release needs while it is made: copied wheels, their
-          unpacked files and the environment. With less on the disk, nothing is copied.'
+          unpacked files and the environment. Wheels that the node links instead are left
+          out there. With less on the disk, nothing is copied.'
         type: int
         default: 0
       lease:
@@ -291,7 +292,13 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.release_lease import Lease, locked
 from ..module_utils.release_making import FULL, make, wanted
-from ..module_utils.release_receiving import expect, missing, own_folder, wanted_files
+from ..module_utils.release_receiving import (
+    bytes_there,
+    expect,
+    missing,
+    own_folder,
+    wanted_files,
+)
 from ..module_utils.release_root import Problem, Root
 from ..module_utils.release_signature import Signatures
 from ..module_utils.release_switching import activate, go_back, take_off
@@ -387,7 +394,8 @@ def begin(root, params, check):
     if check:
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     with locked(root):
-        refuse_small_disk(root, 0 if whole else params["space"])
+        if not whole:
+            refuse_small_disk(root, params, found["missing"])
         left = lease.copied() if params["staging"] else []
         # Of what an earlier run copied, only these files stay on the node.
         wheels = [file["sha256"] for file in files] if params["staging"] else None
@@ -400,10 +408,12 @@ def begin(root, params, check):
     return {**found, "changed": True, "counter": counter, "took_over": took_over}
 
 
-def refuse_small_disk(root, needed):
-    """Raise if the disk has less free space than a release needs."""
+def refuse_small_disk(root, params, lacking):
+    """Raise if the disk has less free space than a release needs whose `lacking` files are sent."""
     disk = os.statvfs(root.releases)
-    free = disk.f_bavail * disk.f_frsize
+    free, needed = disk.f_bavail * disk.f_frsize, params["space"]
+    if free < needed and params["staging"]:
+        needed -= bytes_there(root, params, lacking)
     if free < needed:
         raise Problem(
             f"The disk of {root.path} has {free / 1e6:.0f} MB free, and the release needs"

@@ -115,11 +115,15 @@ def _small_disks(group: PlannedGroup, facts: Mapping[str, Facts], config: Config
     A node that has no other release to fall back to was blocked before.
     """
     published = [wheel.published for wheel in group.wheels if wheel.published]
-    needed = least_space((*published, *(group.dependencies or ())))
+    files = (*published, *(group.dependencies or ()))
     for name in group.nodes:
         node = facts[name]
         known = (node.release.get(config.release), node.previous.get(config.release))
         there = group.release_id in (known[0].id if known[0] else None, known[1])
+        needed = least_space(files)
+        if served := known[0]:  # the node keeps the wheels of this release
+            kept = (file for file in files if served.names(file.name, file.version, file.sha256))
+            needed -= sum(file.size or 0 for file in kept)
         if not there and (lack := node.lacks_space(needed)):
             yield (
                 f"The disk of {config.install.path} on {name} {lack} or more: apply fails there"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from fleetbuild.apply import wave
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.models import Event, Result
-from tests.factories.fleets import facts
+from fleetbuild.models.release import ENVIRONMENT_BYTES, ManifestWheel
+from tests.factories.fleets import facts, manifest
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
 GROUP = group("avx", ["avx-1", "avx-2", "avx-3"])
@@ -61,6 +63,21 @@ def test_a_release_that_a_rollback_left_on_the_node_needs_no_space(
     there = {"previous": {"default": str(GROUP.release_id)}}
     fleet.facts["avx-3"] = fleet.facts["avx-3"].model_copy(update=there)
     assert states(apply(fleet, tmp_path)) == ["installed"] * 3
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_wheel_of_the_current_release_needs_no_space_for_a_copy(
+    tmp_path: Path, keeps: bool
+) -> None:
+    wheel, fleet = bytes(20_000_000), FakeFleet(facts={}, store=FakeStore(tmp_path))
+    fleet.built = {"avx-1": wheel}
+    built = ManifestWheel(package="x", version="1", artifact_key="0" * 32,
+                          sha256=hashlib.sha256(wheel).hexdigest())  # fmt: skip
+    served = manifest("earlier").model_copy(update={"wheels": (built,) if keeps else ()})
+    free = (ENVIRONMENT_BYTES + 1_000_000) / 2**30
+    fleet.facts["avx-1"] = facts("avx", release={"default": served}, install_free_gb=free)
+    result = carry_out(fleet.run(plan(group("avx", ["avx-1"])), tmp_path / "state"))
+    assert states(result) == ["installed" if keeps else "install_failed"]
 
 
 def test_the_lease_lasts_as_long_as_the_copy_over_a_slow_link(

@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +43,31 @@ def test_a_wheel_of_two_releases_is_sent_once_and_is_one_file(node: Node) -> Non
     assert node.install()["active"]
     assert kept(node)["r1"].samefile(kept(node)["r2"])
     assert not Path(node.params["staging"]).exists()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_it_needs_no_space_where_it_is_linked(
+    node: Node, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    needed = 10**18  # more than any disk has
+    size = kept(node)["r1"].stat().st_size
+    free = SimpleNamespace(f_bavail=needed - size, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda _: free)
+    node.params["space"] = needed
+    if links:
+        assert node.begin()["counter"]
+    else:
+        monkeypatch.setattr(os, "link", refuse)
+        with pytest.raises(node.release.Problem, match="MB free, and the release needs"):
+            node.begin()
+    assert list(kept(node)) == ["r1"]
+    node.params["space"] += 1
+    with pytest.raises(node.release.Problem, match="MB free, and the release needs"):
+        node.begin()
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.EPERM, "Operation not permitted")
 
 
 def test_a_user_who_cannot_write_sends_nothing_either(

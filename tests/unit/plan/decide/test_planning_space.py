@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetbuild import Config
 from fleetbuild.plan.document.warnings import plan_warnings
-from tests.factories.fleets import facts, locked
+from tests.factories.fleets import facts, locked, manifest
 from tests.factories.runs import group
 
 SIZED = locked("numpy").model_copy(update={"size": 100_000_000})
@@ -35,3 +35,9 @@ def test_a_node_whose_disk_is_too_small_is_named_with_both_sizes() -> None:
 
 def test_a_release_that_is_on_the_node_needs_no_space() -> None:
     assert warnings(previous={"default": str(GROUP.release_id)}) == ()
+
+
+def test_the_files_of_the_current_release_are_not_copied() -> None:
+    """They need 140 MB with the environment, and 240 MB as copies."""
+    served = manifest("earlier").model_copy(update={"dependencies": (f"numpy=={SIZED.version}",)})
+    assert warnings(release={"default": served}) == ()
