@@ -80,7 +80,7 @@ class _Host:
 
     def start(self) -> None:
         self.open = True
-        self.node.connections.add(self)
+        self.node.connections[self] = None
         self._go_on(lambda: next(self.steps))
 
     def _go_on(self, step: Callable[[], Any]) -> None:
@@ -143,7 +143,7 @@ class _Host:
 
     def _end(self) -> None:
         self.open = False
-        self.node.connections.discard(self)
+        self.node.connections.pop(self, None)
         self.ended(self)
 
 
@@ -369,7 +369,7 @@ class Controller(Process):
             waiting.clear()
             for host in hosts:  # Ansible has ended: what runs on a node goes on, nothing follows
                 host.open = False
-                host.node.connections.discard(host)
+                host.node.connections.pop(host, None)
         self.rules.ended(name, jobs, done)
         return {host: done[host] for host in limit}
 

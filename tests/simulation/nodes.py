@@ -114,8 +114,8 @@ class SimulatedNode:
     liar: str = ""
     lied: bool = False  # ever: what it said of its lease may stay
     fuse: Fuse | None = None
-    modules: set[Module] = field(default_factory=set)
-    connections: set[Any] = field(default_factory=set)
+    modules: dict[Module, None] = field(default_factory=dict)  # in order, as World.tasks
+    connections: dict[Any, None] = field(default_factory=dict)
     builds: dict[str, float] = field(default_factory=dict)  # key -> when it ends
     built: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)  # releases whose checks passed here
@@ -190,12 +190,12 @@ class SimulatedNode:
             except (TaskFailed, release.Problem, OSError) as problem:
                 outcome = problem
             finally:
-                self.modules.discard(module)
+                self.modules.pop(module, None)
             self.looked_at(module)
             self.whole(self)
             then(outcome)
 
-        self.modules.add(module)
+        self.modules[module] = None
         module.task = self.world.start(perform, module)
 
     def pause(self, least: float, most: float) -> None:

@@ -57,7 +57,7 @@ class World:
         self.chance = random.Random(seed)  # noqa: S311 (no secret)
         self.now = 0.0
         self.trace: list[str] = []
-        self.tasks: set[Task] = set()
+        self.tasks: dict[Task, None] = {}  # in the order of their starts: a set's is by address
         self.problem: BaseException | None = None
         self._events: list[tuple[float, float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -80,7 +80,7 @@ class World:
     def start(self, work: Callable[[], Any], process: Process) -> Task:
         """Start a task."""
         task = Task(self, work, process)
-        self.tasks.add(task)
+        self.tasks[task] = None
         self.wake(task)
         return task
 
@@ -183,7 +183,7 @@ class World:
         except BaseException as problem:
             self.fail(problem)
         task.done = True
-        self.tasks.discard(task)
+        self.tasks.pop(task, None)
         for watcher in task.watchers:
             self._resume_later(watcher, 0)
 
