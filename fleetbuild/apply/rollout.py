@@ -19,8 +19,8 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
 from fleetbuild.apply.pending import pending_groups, pending_nodes
 from fleetbuild.apply.rollback import roll_back
-from fleetbuild.apply.wave import install_spec, installed_wheels, kept_space, needed_space, wave
-from fleetbuild.audit.ownership import loaded_by_others, second_owners
+from fleetbuild.apply.wave import installed_wheels, kept_space, needed_space, same_for_all, wave
+from fleetbuild.audit.ownership import owners
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Event, Facts, NodeResult, OnEvent, PlannedGroup
@@ -107,14 +107,14 @@ def _check_release(run: Run, progress: Progress, group: PlannedGroup) -> Progres
     if not names:
         return progress
     try:
-        spec = install_spec(run, progress, group, names[0], {})
+        wheels = same_for_all(run, progress, group)["wheels"]
     except ConfigError as error:
         return _fail(run, progress, group, error.message, error.fix or "")
-    paths = [Path(wheel.path) for wheel in spec.wheels]
+    paths = [Path(wheel.path) for wheel in wheels]
     built = {wheel.package: wheel.allow_files for wheel in group.wheels}
-    problems = second_owners(paths, {**run.tools.allow_files, **built})
+    problems, warnings = owners(paths, {**run.tools.allow_files, **built})
     if not problems:
-        for warning in loaded_by_others(paths):
+        for warning in warnings:
             run.tell("install", "warning", f"{warning}.", group=group.name)
         return progress
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""

@@ -79,10 +79,11 @@ def wave(
         return progress
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
+    same = same_for_all(run, progress, group)
     specs = {
-        name: install_spec(run, progress, group, name, pods.get(name, {})).model_dump(
-            mode="json", exclude_unset=True
-        )
+        name: InstallSpec(
+            **same, **_own(run, progress, group, name, pods.get(name, {}))
+        ).model_dump(mode="json", exclude_unset=True)
         for name in names
     }
     run.state.mark_changing(names)
@@ -156,35 +157,41 @@ def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
     return reply is not None and reply.of == "verify" and reply.ok and ended_well
 
 
-def install_spec(
+def _own(
     run: Run,
     progress: Progress,
     group: PlannedGroup,
     name: str,
     in_use: Mapping[str, str] | Problem,
-) -> InstallSpec:
-    """Return what the install role gets for a node.
+) -> dict[str, Any]:
+    """Return what the install role gets for one node, beside what is the same for its group.
 
     `in_use` is the releases to keep, and why. Where pods cannot be listed, the node itself sees
     its mounts; a warning has named a missing right.
     """
+    return {
+        "uv": uv_for(progress.facts[name], run.state.tools),
+        "python": str(run.plan.nodes[name].python),
+        "manifest": manifest(run, progress, group, name).model_dump(mode="json"),
+        "in_use": {} if isinstance(in_use, Problem) else dict(in_use),
+    }
+
+
+def same_for_all(run: Run, progress: Progress, group: PlannedGroup) -> dict[str, Any]:
+    """Return what the install role gets for every node of a group."""
     wheels = installed_wheels(progress, group)
     copied = sum(map(_copied, wheels))
-    return InstallSpec(
-        controller=run.state.controller(),
-        plan=run.plan.digest[:16],
-        space=needed_space(wheels),
-        lease=max(_LEASE, copied // _slowest(run)),
-        path=run.plan.install_path,
-        release=run.plan.release,
-        release_id=str(group.release_id),
-        uv=uv_for(progress.facts[name], run.state.tools),
-        python=str(run.plan.nodes[name].python),
-        wheels=wheels,
-        manifest=manifest(run, progress, group, name).model_dump(mode="json"),
-        keep=run.plan.keep,
-        in_use={} if isinstance(in_use, Problem) else dict(in_use),
-        verify={
+    return {
+        "controller": run.state.controller(),
+        "plan": run.plan.digest[:16],
+        "space": needed_space(wheels),
+        "lease": max(_LEASE, copied // _slowest(run)),
+        "path": run.plan.install_path,
+        "release": run.plan.release,
+        "release_id": str(group.release_id),
+        "wheels": wheels,
+        "keep": run.plan.keep,
+        "verify": {
             "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
             "checks": [
                 *(check for wheel in group.wheels for check in wheel.checks),
@@ -193,7 +200,7 @@ def install_spec(
             "features": list(group.target.features),
         },
         **_signed(run, progress, group, wheels),
-    )
+    }
 
 
 def _slowest(run: Run) -> int:

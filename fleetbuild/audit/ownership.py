@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -38,6 +38,15 @@ class _Wheel(NamedTuple):
     files: Mapping[str, str]  # place below site/ or the release -> member
 
 
+def owners(
+    paths: Iterable[Path], allowed: Mapping[str, Collection[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return second_owners() and loaded_by_others(); each wheel is opened once."""
+    with ExitStack() as opened:
+        wheels = list(_opened(paths, opened))
+        return tuple(_second_owners(wheels, allowed)), tuple(_loaded_by_others(wheels))
+
+
 def second_owners(
     paths: Iterable[Path], allowed: Mapping[str, Collection[str]] | None = None
 ) -> tuple[str, ...]:
@@ -45,24 +54,31 @@ def second_owners(
 
     `allowed` are patterns of files, by package, that may lie in another package's folder.
     """
-    with ExitStack() as opened:
-        wheels = list(_opened(paths, opened))
-        shared = [*_shared_files(wheels), *_shared_commands(wheels)]
-        return (*shared, *_shared_names(wheels, allowed or {}))
+    return owners(paths, allowed or {})[0]
 
 
 def loaded_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
     """Return a sentence for each wheel that another package of the release imports by itself."""
-    with ExitStack() as opened:
-        wheels = list(_opened(paths, opened))
-        names = {wheel.name for wheel in wheels}
-        return tuple(
-            f"{wheel.path.name} is loaded by {loader} by itself (entry points {group})"
-            for group, loader in content_table()["autoload"].items()
-            if loader in names
-            for wheel in wheels
-            if wheel.name != loader and group in _groups(wheel.archive)
-        )
+    return owners(paths, {})[1]
+
+
+def _second_owners(
+    wheels: Sequence[_Wheel], allowed: Mapping[str, Collection[str]]
+) -> Iterator[str]:
+    yield from _shared_files(wheels)
+    yield from _shared_commands(wheels)
+    yield from _shared_names(wheels, allowed)
+
+
+def _loaded_by_others(wheels: Sequence[_Wheel]) -> Iterator[str]:
+    names = {wheel.name for wheel in wheels}
+    return (
+        f"{wheel.path.name} is loaded by {loader} by itself (entry points {group})"
+        for group, loader in content_table()["autoload"].items()
+        if loader in names
+        for wheel in wheels
+        if wheel.name != loader and group in _groups(wheel.archive)
+    )
 
 
 def _groups(archive: Archive) -> frozenset[str]:
