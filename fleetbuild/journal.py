@@ -44,7 +44,7 @@ class Journal:
         with self._numbering:
             if self._last is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._last = max(map(_number, self._entries()), default=0)
+                self._last = max(map(_number, self._entries("")), default=0)
             self._last += 1
             return self._last
 
@@ -54,7 +54,7 @@ class Journal:
         All journals in this folder count: an artifact key means the same wheel in every plan.
         """
         running: dict[str, str] = {}
-        for entry in self._entries():
+        for entry in self._entries("build "):
             match entry:
                 case {"what": "build started", "key": str(key), "node": str(node)}:
                     running[key] = node
@@ -67,7 +67,7 @@ class Journal:
     def left_drained(self) -> list[str]:
         """Return nodes for which `rollout.before` ran and `rollout.after` did not."""
         drained: dict[str, None] = {}
-        for entry in self._entries():
+        for entry in self._entries("drain "):
             match entry:
                 case {"what": "drain started", "node": str(node)}:
                     drained[node] = None
@@ -82,7 +82,7 @@ class Journal:
         """
         runs: list[dict[str, list[float]]] = []
         counts = False
-        for entry in self._entries():
+        for entry in self._entries(""):
             match entry:
                 case {"what": "run started"}:
                     counts = entry.get("packages") == list(packages)
@@ -97,10 +97,10 @@ class Journal:
         last = next((run for run in reversed(runs) if run), {})
         return {group: mean(seconds) for group, seconds in last.items()}
 
-    def _entries(self) -> list[dict[str, Any]]:
-        """Return the entries of all journals in this folder, in the order of their numbers."""
-        lines = (line for path in self._path.parent.glob("*.jsonl") for line in _lines(path))
-        return sorted(lines, key=_number)
+    def _entries(self, word: str) -> list[dict[str, Any]]:
+        """Return the entries with this word of all journals in this folder, by their numbers."""
+        paths = self._path.parent.glob("*.jsonl")
+        return sorted((line for path in paths for line in _lines(path, word)), key=_number)
 
 
 def _number(line: dict[str, Any]) -> int:
@@ -108,9 +108,11 @@ def _number(line: dict[str, Any]) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path, word: str) -> Iterator[dict[str, Any]]:
     """Yield the entries of a journal; lines cut off by a crash are skipped."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if word not in line:
+            continue
         try:
             entry = json.loads(line)
         except ValueError:
