@@ -40,7 +40,7 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o600) -> 
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        os.replace(temporary, path)  # noqa: PTH105 (Path takes longer than the file's change)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

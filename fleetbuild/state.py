@@ -69,6 +69,10 @@ class StateDir:
     def facts(self) -> Path:
         return self.root / "facts"
 
+    @cached_property
+    def _facts(self) -> str:
+        return str(self.facts)
+
     @property
     def store(self) -> Path:
         return self.root / "store"
@@ -91,10 +95,10 @@ class StateDir:
         """The output of playbooks."""
         return self.root / "runs"
 
-    @property
+    @cached_property  # asked at each step of a build
     def incoming(self) -> Path:
-        """The wheels from builders until their audit: nothing here is trusted."""
-        return self.root / "incoming"
+        """The wheels from builders until their audit, without links: nothing here is trusted."""
+        return (self.root / "incoming").resolve()
 
     @property
     def manifests(self) -> Path:
@@ -282,7 +286,7 @@ class StateDir:
         return self._has_mark(name, _CHANGING)
 
     def _has_mark(self, name: str, mark: str) -> bool:
-        return is_there(self.facts / name / mark)  # not if the name is not valid for a folder
+        return is_there(f"{self._facts}/{name}/{mark}")  # not if no folder can have this name
 
     def probed(self, name: str) -> datetime | None:
         """Return when the stored facts of a node were read, or None."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def incoming(run: Run, assignment: BuildAssignment) -> Path:
     """Return the folder that holds a build's files until they are audited."""
     second = "-confirm" if assignment.confirms else ""
-    return (run.state.incoming / f"{key_of(assignment.wheel)}{second}").resolve()
+    return run.state.incoming / f"{key_of(assignment.wheel)}{second}"
 
 
 def log_of(run: Run, assignment: BuildAssignment) -> str | None:

@@ -47,8 +47,9 @@ def save_section(directory: Path, name: str, section: str, text: str) -> None:
     """Replace one section of a node's capture, and leave the others."""
     _check(name)
     with _report_os_errors(directory, "written"):
-        (directory / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(directory / name / section, text)
+        folder = directory / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(folder / section, text)
 
 
 def _save(folder: Path, capture: Capture) -> None:
@@ -68,7 +69,7 @@ def _write(file: Path, text: str) -> None:
         try:
             new.write(text.encode("utf-8", "surrogateescape"))
             new.close()
-            Path(new.name).replace(file)
+            os.replace(new.name, file)  # noqa: PTH105 (Path takes longer)
         except BaseException:
             Path(new.name).unlink(missing_ok=True)
             raise

@@ -6,7 +6,7 @@ node. Labels and Kubernetes manifests are made from these, not from what an appl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import Manifest, Plan, Result, Unreachable, now
@@ -47,12 +47,13 @@ def _unless_revoked(manifest: Manifest | None, revoked: Revocations) -> Manifest
 def last_said(state: StateDir, names: Iterable[str], release: str) -> dict[str, Manifest | None]:
     """Return what these nodes last served; None if nothing. Unknown nodes are left out."""
     unchanged = [name for name in names if state.probed(name) and not state.is_changing(name)]
-    return {name: _releases(state, name).get(release) for name in unchanged}
+    served = _releases(state, unchanged)
+    return {name: served[name].get(release) for name in unchanged}
 
 
 def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
     """Save that a node serves this manifest, as its reply to a playbook says."""
-    served = {**_releases(state, name), manifest.release: manifest}
+    served = {**_releases(state, [name])[name], manifest.release: manifest}
     text = "\n".join(manifest.model_dump_json() for manifest in served.values())
     save_section(state.facts, name, _SECTION, text + "\n")
     if manifest.verified:  # damage that a probe found before is repaired
@@ -60,11 +61,14 @@ def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
     state.mark_probed(name, now())
 
 
-def _releases(state: StateDir, name: str) -> Mapping[str, Manifest]:
+def _releases(state: StateDir, names: Sequence[str]) -> dict[str, Mapping[str, Manifest]]:
     if not state.facts.is_dir():
-        return {}
-    capture = load_captures(state.facts, [name], [_SECTION, _FILES])[name]
-    return releases_of(capture) if not isinstance(capture, Unreachable) else {}
+        return {name: {} for name in names}
+    captures = load_captures(state.facts, names, [_SECTION, _FILES])
+    return {
+        name: {} if isinstance(capture, Unreachable) else releases_of(capture)
+        for name, capture in captures.items()
+    }
 
 
 def _by_result(plan: Plan, result: Result) -> dict[str, Manifest | None]:

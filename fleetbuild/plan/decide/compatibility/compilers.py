@@ -15,12 +15,12 @@ from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.flags import flags, known_since, unknown_features
 from fleetbuild.hardware.rungs import Rung
 from fleetbuild.models import Facts
-from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.compatibility.constraints import joined
 from fleetbuild.text import version_key
 
 
-class Compiler(Frozen):
+@dataclass(frozen=True)
+class Compiler:
     """A compiler on a node."""
 
     kind: str  # gcc or clang
