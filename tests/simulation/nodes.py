@@ -5,7 +5,7 @@ the node's clock. A node restarts, stands still or fills up before any change of
 Paths are text here, as in the modules: Path takes a tenth of a schedule's time.
 """
 
-# ruff: noqa: PTH103, PTH119, PTH120, PTH123
+# ruff: noqa: PTH102, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -124,6 +124,7 @@ class SimulatedNode:
     whole: Callable[[SimulatedNode], None] = lambda _: None
 
     def __post_init__(self) -> None:
+        self._looked_up, self._releases = -1, dict[str, Any]()  # at so many changes; what was found
         self.root = _root.Root(str(self.folder))
         self.staging = self.folder / "wheels"
 
@@ -208,6 +209,14 @@ class SimulatedNode:
 
     def facts(self) -> Facts:
         """Return what a probe reads."""
+        if self._looked_up != self.changes:
+            self._looked_up, self._releases = self.changes, self._look_up()
+        free = 0.01 if self.full else 50.0
+        return self.about.model_copy(
+            update={**self._releases, "install_free_gb": free, "disk_gb": free}
+        )
+
+    def _look_up(self) -> dict[str, Any]:
         releases, damaged, previous = {}, {}, {}
         if found := self.root.manifest(self.root.serving()):
             manifest = Manifest.model_validate(found)
@@ -217,9 +226,7 @@ class SimulatedNode:
             releases["default"] = manifest
         if before := self.root.verified_before():
             previous["default"] = before[-1]
-        free = 0.01 if self.full else 50.0
-        about = {"release": releases, "damaged": damaged, "previous": previous}
-        return self.about.model_copy(update={**about, "install_free_gb": free, "disk_gb": free})
+        return {"release": releases, "damaged": damaged, "previous": previous}
 
     def damage(self) -> None:
         """Change a file of the current release and a kept wheel, as a disk or a person does."""
@@ -401,8 +408,7 @@ class SimulatedNode:
 def lease_of(node: SimulatedNode) -> dict[str, Any]:
     """Return what the lease of a node's releases says."""
     try:
-        with open(f"{node.root.path}/.lease", encoding="utf-8") as file:
-            found: dict[str, Any] = json.load(file)
+        found: dict[str, Any] = json.loads(_read(f"{node.root.path}/.lease"))
     except FileNotFoundError:
         return {}
     return found
@@ -424,13 +430,19 @@ def _node() -> SimulatedNode:
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        return file.read()
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 1 << 20)
+    finally:
+        os.close(file)
 
 
 def _write(path: str, content: bytes) -> None:
-    with open(path, "wb", buffering=0) as file:
-        file.write(content)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        os.write(file, content)
+    finally:
+        os.close(file)
 
 
 def _run(command: list[str], fix: object) -> None:  # noqa: ARG001
@@ -438,8 +450,8 @@ def _run(command: list[str], fix: object) -> None:  # noqa: ARG001
     node = _node()
     if "venv" in command:
         path = command[-1]
-        for folder in ("bin", SITE):
-            os.makedirs(f"{path}/{folder}", exist_ok=True)
+        for folder in ("bin", "lib", "lib/python3.11", SITE):
+            os.mkdir(f"{path}/{folder}")
         _write(f"{path}/bin/python", b"python")
         node.pause(0.1, 1)
         return
@@ -506,8 +518,9 @@ def replace_programs() -> None:
     _lease._boot = lambda: f"{_node().name} {_node().boot}"
     _making.run = _run
     _verifying.try_release = _try_release
+    _verifying.sanity_script = lambda *_: "#!/bin/sh\n"  # nobody runs it
     _installer.runs = lambda _: True
     for module in (_in_use, _switching):
         module.find_own_uses = module.find_foreign_uses = lambda _: {}
     _files.ThreadPoolExecutor = _Serial
-    _files.persist = lambda _: None
+    _files.persist = _files.persist_names = lambda _: None

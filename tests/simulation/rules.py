@@ -6,6 +6,7 @@ each playbook that a run starts and at the result of the run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -30,8 +31,11 @@ class NodeRules:
         self._searched: dict[str, int] = {}  # the same, of the search for half releases
         # When the manifest of a node's release was written that was looked at.
         self._whole: dict[tuple[str, str], int] = {}
+        # The manifest that was read, of nodes and releases: a file is never written in place.
+        self._complete: dict[tuple[str, str], tuple[int, ...]] = {}
         self._serving: dict[str, str] = {}
         self._history: dict[str, list[str]] = {}  # the releases that served on a node, in order
+        self._compared: dict[str, list[Any]] = {}  # as it was compared last
         self._served: defaultdict[str, set[str]] = defaultdict(set)  # ever
         self._hurt: set[tuple[str, str]] = set()  # nodes with releases that somebody damaged
         self.switches: list[tuple[Any, str, str]] = []  # run, node, release
@@ -41,14 +45,26 @@ class NodeRules:
         if node.liar or self._looked.get(node.name) == node.changes:
             return
         self._looked[node.name] = node.changes
-        name, now = node.name, node.root.serving().removeprefix(".broken-")
-        before = self._serving.get(name, "")
+        name, link = node.name, node.root.serving()
+        now, before = link.removeprefix(".broken-"), self._serving.get(node.name, "")
         if now != before:
             self._switched(node, module, before, now)
         elif now:
-            assert node.root.serves(node.root.serving()), f"{name} serves {now}, which is gone"
-            found = node.root.manifest(node.root.serving())  # a damaged one has it, too
-            assert found is not None, f"{name} serves {now}, which is not complete"
+            assert node.root.serves(link), f"{name} serves {now}, which is gone"
+            assert self._is_complete(node, link), f"{name} serves {now}, which is not complete"
+
+    def _is_complete(self, node: SimulatedNode, name: str) -> bool:
+        """Return whether a release is complete; a manifest that is the same file is read once."""
+        try:
+            about = os.stat(f"{node.root[name]}/manifest.json")  # noqa: PTH116
+        except OSError:
+            return False
+        place, seen = (node.name, name), (about.st_ino, about.st_mtime_ns, about.st_size)
+        if self._complete.get(place) != seen:
+            if node.root.manifest(name) is None:  # a damaged one has it, too
+                return False
+            self._complete[place] = seen
+        return os.path.exists(f"{node.root[name]}/bin/python")  # noqa: PTH110
 
     def _switched(self, node: SimulatedNode, module: Module | None, before: str, now: str) -> None:
         name = node.name
@@ -96,7 +112,7 @@ class NodeRules:
         if self._searched.get(node.name) == node.changes:
             return
         self._searched[node.name] = node.changes
-        if not node.liar:
+        if not node.liar and self._moved(node):
             served, known = _there(node, self._history.get(node.name, [])), node.root.history()
             more = len(known) - len(served)  # that served, were removed and then made again
             right = known[more:] == served and self._served[node.name].issuperset(known[:more])
@@ -112,6 +128,16 @@ class NodeRules:
                 self._whole[place] = written
                 damage = node.root.damage(name, True)
                 assert not damage, f"{node.name}: {name} is half installed: {damage}"
+
+    def _moved(self, node: SimulatedNode) -> bool:
+        """Return whether the history of a node, or what it is compared with, may have changed."""
+        found = [str(self._history.get(node.name)), node.root.serving()]
+        for path in (f"{node.root.path}/history", node.root.releases):
+            with contextlib.suppress(FileNotFoundError):
+                about = os.stat(path)  # noqa: PTH116
+                found += [about.st_ino, about.st_mtime_ns, about.st_size]
+        moved, self._compared[node.name] = self._compared.get(node.name) != found, found
+        return moved
 
     def by(self, run: object, node: str) -> list[str]:
         """Return what a run switched a node to."""

@@ -16,6 +16,7 @@ from typing import Any
 from fleetbuild.errors import FleetbuildError, LockedError
 from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
 from fleetbuild.plan.decide import Package, Resolution, Source
+from fleetbuild.recipes import render
 from tests.factories.files import make_wheel
 from tests.factories.fleets import facts, inventory, locked, package, planned
 from tests.simulation import controllers, nodes
@@ -66,8 +67,22 @@ def prepare() -> Path:
     watch_files()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000)  # a third of the time otherwise
+    gc.set_threshold(500_000)  # a third of the time otherwise
+    render._render_all = _rendered_once(render._render_all)
     return folder
+
+
+def _rendered_once(render_all: Callable[..., dict[str, str]]) -> Callable[..., dict[str, str]]:
+    """Render the same fields of a recipe once for a process: all schedules build a few wheels."""
+    known: dict[tuple[str, str, str], dict[str, str]] = {}
+
+    def rendered(recipe: Any, field: str, values: Any, given: Any) -> dict[str, str]:
+        key = recipe.name, field, given.model_dump_json()
+        if key not in known:
+            known[key] = render_all(recipe, field, values, given)
+        return dict(known[key])
+
+    return rendered
 
 
 @cache
