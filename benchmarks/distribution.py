@@ -90,7 +90,11 @@ class Fleet:
             sshd = f"exec {shutil.which('sshd')} -D -f {self.folder}/sshd-{name}"
             line = [*ENTER, f"fbd-{number}", "sh", "-c", f"{bind} && {sshd}"]
             self.sshds.append(subprocess.Popen(line, stderr=subprocess.DEVNULL))
-        time.sleep(2)
+        for name in self.names:
+            while self.start("ssh", "-F", self.folder / "ssh_config", name, "true").wait() != 0:
+                if any(sshd.poll() is not None for sshd in self.sshds):
+                    raise SystemExit("An sshd ended at its start.")
+                time.sleep(0.1)
 
     def stop_sshds(self) -> None:
         """Stop them, so that the CPU of their sessions is counted."""
@@ -196,7 +200,7 @@ def chain(fleet: Fleet, _: str, harm: signal.Signals | None = None) -> None:
     folder.mkdir()
     running = transfer(fleet, {"port": PORT, "folder": str(folder), "bandwidth": 0})
     if harm:
-        middle = middle_node(fleet, folder / "state")
+        middle = middle_node(fleet, folder / "state.json")
         received = fleet.received(middle)
         while not received.exists() or received.stat().st_size < fleet.size // 2:
             time.sleep(0.02)
@@ -296,6 +300,8 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY")
     parser.add_argument("--python", default=sys.executable)
     given = parser.parse_args()
+    if not shutil.which("sshd"):
+        raise SystemExit("sshd is missing. Fix: apt-get install openssh-server")
     link, load = given.megabytes * 8 / given.mbit, os.getloadavg()[0]
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="fleetbuild-bench-", dir="/dev/shm"))
