@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from fleetbuild.recipes import (
@@ -9,6 +11,7 @@ from fleetbuild.recipes import (
     find_recipe,
     patches_for,
     render_environment,
+    render_files,
     render_not_buildable,
     render_settings,
 )
@@ -39,6 +42,37 @@ def test_bitsandbytes_has_code_for_the_sms_of_the_target():
     settings = render_settings(find_recipe("bitsandbytes"), asked)
     assert settings["cmake.define.COMPUTE_BACKEND"] == "cuda"
     assert settings["cmake.define.COMPUTE_CAPABILITY"] == "75;86"
+
+
+@pytest.mark.parametrize("isa", ["x86-64", "x86-64-v2", "avx"])
+def test_bitsandbytes_for_a_cpu_without_avx2_gets_no_flags_above_its_rung(isa):
+    recipe, asked = find_recipe("bitsandbytes"), job("bitsandbytes", "0.49.2", isa)
+    included = render_settings(recipe, asked)["cmake.define.CMAKE_PROJECT_INCLUDE"]
+    assert included.endswith("/processor.cmake")
+    said = render_files(recipe, asked)["processor.cmake"]
+    assert f'set(CMAKE_SYSTEM_PROCESSOR "{isa}")' in said
+    assert re.search("x86_64|amd64", isa) is None  # what CMakeLists.txt adds its flags for
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512", "armv8"])
+def test_bitsandbytes_keeps_the_name_of_other_processors(isa):
+    settings = render_settings(find_recipe("bitsandbytes"), job("bitsandbytes", "0.50.1", isa))
+    assert "cmake.define.CMAKE_PROJECT_INCLUDE" not in settings
+
+
+@pytest.mark.parametrize(
+    ("version", "isa", "patched"),
+    [("0.48.2", "avx", False), ("0.49.2", "avx", False), ("0.50.0", "avx", True),
+     ("0.50.1", "x86-64-v2", True), ("0.50.1", "avx2", False), ("0.50.1", "avx512", False),
+     ("0.50.1", "armv8", False), ("0.51.0", "avx", False)],
+)  # fmt: skip
+@pytest.mark.parametrize(("cuda", "sms"), [(None, ""), ("12.4", "8.6")])
+def test_the_pragma_of_bitsandbytes_for_avx2_is_taken_out_below_avx2(
+    version, isa, patched, cuda, sms
+):
+    asked = job("bitsandbytes", version, isa, cuda=cuda, sms=sms)
+    names = [patch.file for patch in patches_for(find_recipe("bitsandbytes"), asked)]
+    assert names == (["bitsandbytes-avx2.patch"] if patched else [])
 
 
 @pytest.mark.parametrize(
