@@ -44,6 +44,11 @@ def test_bitsandbytes_has_code_for_the_sms_of_the_target():
     assert settings["cmake.define.COMPUTE_CAPABILITY"] == "75;86"
 
 
+def test_bitsandbytes_needs_no_installed_toolkit():
+    # It links with cuBLAS, and up to 0.49 with cuSPARSE.
+    assert find_recipe("bitsandbytes").toolkit_wheels == ("cublas", "cusparse")
+
+
 @pytest.mark.parametrize("isa", ["x86-64", "x86-64-v2", "avx"])
 def test_bitsandbytes_for_a_cpu_without_avx2_gets_no_flags_above_its_rung(isa):
     recipe, asked = find_recipe("bitsandbytes"), job("bitsandbytes", "0.49.2", isa)
