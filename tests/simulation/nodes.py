@@ -124,7 +124,7 @@ class SimulatedNode:
     whole: Callable[[SimulatedNode], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        self._looked_up, self._releases = -1, dict[str, Any]()  # at so many changes; what was found
+        self._looked_up, self._releases = -1, dict[str, Any]()  # at so many changes, and the facts
         self.root = _root.Root(str(self.folder))
         self.staging = self.folder / "wheels"
 
