@@ -104,6 +104,10 @@ class Fleet:
         for sshd in self.sshds:
             sshd.wait()
         self.sshds.clear()
+        for number in range(1, self.nodes + 1):  # servers wait 30 s for later nodes
+            for pid in pids_of(number):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def end(running: subprocess.Popen[bytes]) -> None:
@@ -220,12 +224,17 @@ def middle_node(fleet: Fleet, state: Path) -> str:
 
 def serving_process(number: int) -> int:
     """Return the process of a node that gives the file to others: the child of the one by ssh."""
-    line = ["ip", "netns", "pids", f"fbd-{number}"]
-    pids = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
     python = b"\0-I\0-\0"
     return max(
-        int(pid) for pid in pids if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(python)
+        pid for pid in pids_of(number) if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(python)
     )
+
+
+def pids_of(number: int) -> list[int]:
+    """Return the processes of a node."""
+    line = ["ip", "netns", "pids", f"fbd-{number}"]
+    said = subprocess.run(line, capture_output=True, text=True, check=False).stdout
+    return list(map(int, said.split()))
 
 
 def scp(fleet: Fleet, _: str) -> None:
