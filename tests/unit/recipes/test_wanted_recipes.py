@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fleetbuild.hardware.nvidia import toolkit_archives, toolkit_requirements
 from fleetbuild.recipes import (
     RecipeInput,
     find_recipe,
@@ -47,6 +48,28 @@ def test_bitsandbytes_has_code_for_the_sms_of_the_target():
 def test_bitsandbytes_needs_no_installed_toolkit():
     # It links with cuBLAS, and up to 0.49 with cuSPARSE.
     assert find_recipe("bitsandbytes").toolkit_wheels == ("cublas", "cusparse")
+
+
+# torch's ATen/cuda/CUDAContext.h includes the headers of these three.
+HEADERS = {"cublas", "cusolver", "cusparse"}
+
+
+@pytest.mark.parametrize(
+    ("package", "needed"),
+    [
+        ("torchvision", HEADERS),
+        # find_package(Torch) wants the libraries of its CMake targets too.
+        ("torchaudio", HEADERS | {"cufft", "curand", "nvrtc", "nvtx"}),
+        ("llama-cpp-python", {"cublas"}),
+    ],
+)
+@pytest.mark.parametrize("cuda", ["11.8", "12.6", "12.8", "13.0"])
+def test_a_recipe_needs_no_installed_toolkit(package, needed, cuda):
+    named = find_recipe(package).toolkit_wheels or ()
+    assert needed <= set(named)
+    assert toolkit_requirements(cuda, "x86_64", ["8.6"], named) or toolkit_archives(
+        cuda, "x86_64", ["8.6"], named
+    )
 
 
 @pytest.mark.parametrize("isa", ["x86-64", "x86-64-v2", "avx"])
