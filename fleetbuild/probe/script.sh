@@ -516,6 +516,19 @@ each_nvcc() {
     text=$("$compiler" --version)
     text=${text##*release }
     echo "nvcc ${text%%,*}"
+    each_lacking "$compiler" "${text%%,*}"
+  done
+}
+
+# The libraries that a toolkit lacks, of those that each CUDA has: NVIDIA packages them one by one. A
+# toolkit whose headers are elsewhere is not judged.
+each_lacking() {
+  headers=$(readlink -f "$1")
+  headers=${headers%/bin/nvcc}/include
+  [ -e "$headers/cuda_runtime.h" ] || return
+  for library in cublas:cublas_v2 cufft:cufft curand:curand cusolver:cusolverDn \
+    cusparse:cusparse nvrtc:nvrtc; do
+    [ -e "$headers/${library#*:}.h" ] || echo "without-${library%:*} $2"
   done
 }
 

@@ -436,6 +436,31 @@ Build cuda_11.8.r11.8/compiler.31833905_0"""
     assert lines.count("nvcc 11.8") == 1
 
 
+def test_the_libraries_that_a_toolkit_lacks_are_printed(tmp_path: Path) -> None:
+    """NVIDIA's cuda-nvcc and cuda-cudart alone are a toolkit without cuBLAS."""
+    home = tmp_path / "cuda-13.0"
+    home.mkdir()
+    program(home / "bin", "nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'")
+    (home / "include").mkdir()
+    names = {"cublas_v2", "cufft", "curand", "cusolverDn", "cusparse", "nvrtc"}
+    there = {*names, "cuda_runtime"} - {"cublas_v2", "cusolverDn"}
+    for name in there:
+        (home / "include" / f"{name}.h").touch()
+
+    script = SCRIPT.replace("/usr/local/", f"{tmp_path}/")
+
+    def found() -> dict[str, tuple[str, ...]]:
+        printed = run(tmp_path, script=script, PATH=path(home / "bin"))["toolchain"]
+        tools = facts_of({"toolchain": printed}).toolchain
+        return {name: tools[name] for name in tools if name.startswith("without-")}
+
+    assert found() == {"without-cublas": ("13.0",), "without-cusolver": ("13.0",)}
+    for name in names:
+        (home / "include" / f"{name}.h").touch()
+    (home / "include" / "cuda_runtime.h").unlink()  # its headers are elsewhere
+    assert found() == {}
+
+
 def test_the_current_releases_are_printed(tmp_path: Path) -> None:
     for folder in ("current", "nightly/current", "releases/x"):
         (tmp_path / folder).mkdir(parents=True)

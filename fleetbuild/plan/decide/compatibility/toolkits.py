@@ -148,6 +148,15 @@ def choose_toolkit(
     )
 
 
+def lacking_libraries(facts: Facts, cuda: str, libraries: Sequence[str] | None) -> tuple[str, ...]:
+    """Return which of these libraries a builder's installed toolkit is known to lack."""
+    return tuple(
+        library
+        for library in libraries or ()
+        if cuda in map(minor, facts.toolchain.get(f"without-{library}", ()))
+    )
+
+
 def compiler_needed(
     versions: Mapping[str, str], toolkit: Toolkit | None, isa: str = ""
 ) -> Gcc | None:

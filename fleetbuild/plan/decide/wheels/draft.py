@@ -17,7 +17,12 @@ from fleetbuild.hardware.cuda import Gcc, is_jetson
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.models._base import Frozen
-from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, compiler_needed
+from fleetbuild.plan.decide.compatibility.constraints import joined
+from fleetbuild.plan.decide.compatibility.toolkits import (
+    Toolkit,
+    compiler_needed,
+    lacking_libraries,
+)
 from fleetbuild.plan.decide.group_fleet import GroupedFleet
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package, versions_of
@@ -132,7 +137,7 @@ def draft_plan(
             passed = _excluded_builders(
                 target, against, [b for b in preferred if b not in able and first.nodes]
             )
-            toolkit = _shared_toolkit(name, groups_served)
+            toolkit = _shared_toolkit(by_name[name], groups_served, facts)
             isa = target.isa if name == "torch" else ""
             gcc = compiler_needed(versions_of(packages), toolkit, isa)
             builders = choose_builders(
@@ -172,13 +177,26 @@ def _oldest_libstdcxx(groups: Sequence[DraftGroup]) -> str | None:
     return min(filter(None, known), key=version_key, default=None)
 
 
-def _shared_toolkit(package: str, groups_served: Sequence[DraftGroup]) -> Toolkit | None:
-    """Return the groups' toolkit, with all builders that have it."""
-    found = [toolkit for group in groups_served if (toolkit := group.toolkit_for(package))]
+def _shared_toolkit(
+    package: Package, groups_served: Sequence[DraftGroup], facts: Mapping[str, Facts]
+) -> Toolkit | None:
+    """Return the groups' toolkit, with all builders that have it and the recipe's libraries."""
+    found = [toolkit for group in groups_served if (toolkit := group.toolkit_for(package.name))]
     if not found:
         return None
-    having = dict.fromkeys(name for toolkit in found for name in toolkit.installed_on)
-    return found[0].model_copy(update={"installed_on": tuple(having)})
+    shared, libraries = found[0], package.recipe.toolkit_wheels
+    having = {
+        name: lacking_libraries(facts[name].for_builds, shared.version, libraries)
+        for toolkit in found
+        for name in toolkit.installed_on
+    }
+    lacks = (
+        f" The one of {name} lacks {joined(missing, 'and')}."
+        for name, missing in having.items()
+        if missing
+    )
+    complete = tuple(name for name, missing in having.items() if not missing)
+    return shared.model_copy(update={"installed_on": complete, "why": shared.why + "".join(lacks)})
 
 
 def _shared_target(package: str, groups_served: Sequence[DraftGroup]) -> Target:

@@ -20,7 +20,8 @@ from fleetbuild.plan.decide.compatibility.compilers import (
     missing_compiler,
     required_compiler,
 )
-from fleetbuild.plan.decide.compatibility.toolkits import Toolkit
+from fleetbuild.plan.decide.compatibility.constraints import joined
+from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, lacking_libraries
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
@@ -92,7 +93,7 @@ def requires_of(
         libraries=dict(libraries),
         to_supply=(
             *missing_compiler(need, builder, facts, toolkit.alternatives if toolkit else ()),
-            *(() if toolkit_from else _missing_toolkit(builder, toolkit, target)),
+            *(() if toolkit_from else _missing_toolkit(recipe, builder, facts, toolkit, target)),
             *_old_tools(recipe, builder, facts),
             *_disk_shortage(disk_gb, builder, facts),
         ),
@@ -131,7 +132,9 @@ def _cuda(
     return f"{toolkit.version} ({f'from {toolkit_from}' if toolkit_from else there})"
 
 
-def _missing_toolkit(builder: str, toolkit: Toolkit | None, target: Target) -> Iterator[str]:
+def _missing_toolkit(
+    recipe: Recipe, builder: str, facts: Facts, toolkit: Toolkit | None, target: Target
+) -> Iterator[str]:
     if toolkit is None or builder in toolkit.installed_on:
         return
     if any(map(is_jetson, target.sms)):
@@ -141,10 +144,13 @@ def _missing_toolkit(builder: str, toolkit: Toolkit | None, target: Target) -> I
         )
         return
     package = "cuda-toolkit-" + toolkit.version.replace(".", "-")
-    yield (
-        f"{builder} has no CUDA toolkit {toolkit.version}: install {package} there, from NVIDIA's "
-        "repository."
+    lacking = lacking_libraries(facts, toolkit.version, recipe.toolkit_wheels)
+    what = (
+        f"the CUDA toolkit {toolkit.version} of {builder} lacks {joined(lacking, 'and')}"
+        if lacking
+        else f"{builder} has no CUDA toolkit {toolkit.version}"
     )
+    yield f"{what}: install {package} there, from NVIDIA's repository."
 
 
 def _in_image(

@@ -409,6 +409,44 @@ def test_an_installed_toolkit_is_used_and_is_the_same_wheel():
     assert from_wheels.artifact_key == installed.artifact_key
 
 
+PARTIAL = {"gcc": ("12.2.0",), "g++": ("12.2.0",), "without-cublas": ("13.0",)}
+
+
+def test_an_installed_toolkit_without_the_libraries_of_the_recipe_is_not_taken():
+    """NVIDIA's cuda-nvcc and cuda-cudart alone have no cuBLAS."""
+    fleet = {"a": gpu("8.6", toolchain={**PARTIAL, "nvcc": ("13.0.88",)})}
+    requests, wheel = with_toolkit(fleet)
+    assert requests[0].requirements == ("cuda-toolkit[cccl,crt,cudart,nvcc,nvvm,cublas]==13.0.*",)
+    assert wheel.requires.cuda == "13.0 (from NVIDIA's wheels)"
+    assert wheel.requires.to_supply == ()
+    assert wheel.cuda_why.startswith("CUDA 13.0 is installed on a;")
+    assert wheel.cuda_why.endswith(". The one of a lacks cublas.")
+
+
+def test_what_an_installed_toolkit_lacks_is_named_where_no_wheels_suffice():
+    tools = {**PARTIAL, "nvcc": ("12.4.131",), "without-cublas": ("12.4",)}
+    _, wheel = with_toolkit({"a": gpu("8.6", toolchain=tools)}, config=Config(cuda="12.4"))
+    assert wheel.requires.cuda == "12.4 (to be supplied)"
+    (sentence,) = wheel.requires.to_supply
+    assert sentence.startswith("the CUDA toolkit 12.4 of a lacks cublas: install cuda-toolkit-12-4")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "lacking"),
+    [
+        ("cuda: true", {"without-cublas": ("13.0",)}),  # what the recipe needs is unknown
+        ("cuda: true\ntoolkit_wheels: [cublas]", {"without-cufft": ("13.0",)}),
+        ("cuda: true\ntoolkit_wheels: [cublas]", {"without-cublas": ("12.4",)}),  # another one
+    ],
+)
+def test_libraries_that_the_recipe_does_not_need_may_be_missing(recipe, lacking):
+    kernels = package("kernels", "1.0", recipe_of("kernels", "avx2", more=recipe))
+    fleet = {"a": gpu("8.6", toolchain={**NVCC_126, "nvcc": ("13.0.88",), **lacking})}
+    wheel = wheel_of(fleet, [kernels])
+    assert wheel.requires.cuda == "13.0 (present)"
+    assert wheel.requires.to_supply == ()
+
+
 @pytest.mark.parametrize(
     ("cuda", "fleet"),
     [
