@@ -11,7 +11,7 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Floors, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.models.plan import toolkit_origin
 from fleetbuild.plan.decide.compatibility.compilers import CompilerNeed, flags_for
-from fleetbuild.plan.decide.requests import locked_archives
+from fleetbuild.plan.decide.requests import locked_archives, toolkit_request
 from fleetbuild.plan.decide.resolution import MISSING, Locks
 from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.keys import artifact_key, key_without_revoked, published_key
@@ -64,6 +64,10 @@ def plan_wheel(
     toolkit_files = () if toolkit.problem else toolkit.wheels
     if image is None:  # a pod has the toolkit of its image
         toolkit_files = toolkit_files or locked_archives(wheel)
+    toolkit_from = toolkit_origin(toolkit_files)
+    # If a source cannot be fetched, nothing is resolved: that is no reason to install a toolkit.
+    if locks.unfetched and not toolkit_from and image is None and toolkit_request(wheel, facts):
+        toolkit_from = "NVIDIA's wheels"
     key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
     known = len(bases) == len(against)
     if source and source.sha256 and requirements is not None and known:
@@ -125,7 +129,7 @@ def plan_wheel(
                 recipe, (*bases_taken.values(), *(requirements or ()), *toolkit_files)
             ),
             toolkit=wheel.toolkit,
-            toolkit_from=toolkit_origin(toolkit_files),
+            toolkit_from=toolkit_from,
             gcc=wheel.gcc,
             libraries=render_libraries(recipe, given),
             image=image,

@@ -447,6 +447,19 @@ def test_libraries_that_the_recipe_does_not_need_may_be_missing(recipe, lacking)
     assert wheel.requires.to_supply == ()
 
 
+def test_a_source_that_cannot_be_fetched_is_no_reason_to_install_a_toolkit():
+    """Nothing is resolved then, the toolkit's wheels neither."""
+    fleet = {"a": gpu("8.6")}
+    made = drafted(fleet, [WHEELS], config=Config(cuda="13.0"))
+    unfetched = Resolution(problem="kernels cannot be fetched", offline=True)
+    locks = answers(made, fleet, sources=()).model_copy(update={"unfetched": unfetched})
+    plan = planned(fleet, packages=[WHEELS], locks=locks, config=Config(cuda="13.0"))
+    assert plan.lock_problem == "kernels cannot be fetched"
+    requires = plan.groups[0].wheels[0].requires
+    assert requires.to_supply == ()
+    assert requires.cuda == "13.0 (from NVIDIA's wheels)"
+
+
 @pytest.mark.parametrize(
     ("cuda", "fleet"),
     [
