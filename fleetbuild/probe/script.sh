@@ -520,7 +520,7 @@ each_nvcc() {
   done
 }
 
-# The libraries that a toolkit lacks, of those that each CUDA has: NVIDIA packages them one by one. A
+# The libraries of every CUDA that this toolkit lacks: NVIDIA packages them one by one. A
 # toolkit whose headers are elsewhere is not judged.
 each_lacking() {
   headers=$(readlink -f "$1")

@@ -58,7 +58,7 @@ HEADERS = {"cublas", "cusolver", "cusparse"}
     ("package", "needed"),
     [
         ("torchvision", HEADERS),
-        # find_package(Torch) wants the libraries of its CMake targets too.
+        # find_package(Torch) also looks for the libraries of its CMake targets.
         ("torchaudio", HEADERS | {"cufft", "curand", "nvrtc", "nvtx"}),
         ("llama-cpp-python", {"cublas"}),
     ],

@@ -65,7 +65,7 @@ def plan_wheel(
     if image is None:  # a pod has the toolkit of its image
         toolkit_files = toolkit_files or locked_archives(wheel)
     toolkit_from = toolkit_origin(toolkit_files)
-    # If a source cannot be fetched, nothing is resolved: that is no reason to install a toolkit.
+    # Without a source nothing is resolved. The toolkit need not be installed for that.
     if locks.unfetched and not toolkit_from and image is None and toolkit_request(wheel, facts):
         toolkit_from = "NVIDIA's wheels"
     key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)

@@ -423,7 +423,7 @@ def test_an_installed_toolkit_without_the_libraries_of_the_recipe_is_not_taken()
     assert wheel.cuda_why.endswith(". The one of a lacks cublas.")
 
 
-def test_what_an_installed_toolkit_lacks_is_named_where_no_wheels_suffice():
+def test_the_library_that_an_installed_toolkit_lacks_is_named_if_no_wheels_serve():
     tools = {**PARTIAL, "nvcc": ("12.4.131",), "without-cublas": ("12.4",)}
     _, wheel = with_toolkit({"a": gpu("8.6", toolchain=tools)}, config=Config(cuda="12.4"))
     assert wheel.requires.cuda == "12.4 (to be supplied)"
@@ -434,7 +434,7 @@ def test_what_an_installed_toolkit_lacks_is_named_where_no_wheels_suffice():
 @pytest.mark.parametrize(
     ("recipe", "lacking"),
     [
-        ("cuda: true", {"without-cublas": ("13.0",)}),  # what the recipe needs is unknown
+        ("cuda: true", {"without-cublas": ("13.0",)}),  # its libraries are unknown
         ("cuda: true\ntoolkit_wheels: [cublas]", {"without-cufft": ("13.0",)}),
         ("cuda: true\ntoolkit_wheels: [cublas]", {"without-cublas": ("12.4",)}),  # another one
     ],
@@ -447,7 +447,7 @@ def test_libraries_that_the_recipe_does_not_need_may_be_missing(recipe, lacking)
     assert wheel.requires.to_supply == ()
 
 
-def test_a_source_that_cannot_be_fetched_is_no_reason_to_install_a_toolkit():
+def test_a_plan_without_a_source_does_not_ask_for_a_toolkit_that_wheels_bring():
     """Nothing is resolved then, the toolkit's wheels neither."""
     fleet = {"a": gpu("8.6")}
     made = drafted(fleet, [WHEELS], config=Config(cuda="13.0"))
