@@ -113,7 +113,7 @@ def init(folder: Path | str = ".") -> tuple[Path, Path]:
         if file.exists():
             raise UsageError(
                 f"{file} exists already. Nothing was written.",
-                "Remove it first, or name another folder: fleetbuild init DIR",
+                "Name another folder, and move what you need from there: fleetbuild init DIR",
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """The pages say what the code does."""
 
+import os
 import re
 import subprocess
 import sys
@@ -43,6 +44,20 @@ def test_every_decision_is_listed() -> None:
 def test_the_examples_of_the_quickstart_are_valid_configuration() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "quickstart.md").read_text(), re.S)
     assert [parse_config(block).packages for block in blocks] == [("hnswlib==0.8.0",)]
+
+
+def test_the_quickstarts_configuration_comes_beside_an_inventory_that_is_there(
+    tmp_path: Path,
+) -> None:
+    text = (ROOT / "docs" / "quickstart.md").read_text()
+    commands = text.partition("## 3. ")[2].partition("```\n")[2].partition("```")[0]
+    (tmp_path / "inventory.yml").write_text("mine")
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["sh", "-ec", commands], cwd=tmp_path, env={**os.environ, "PATH": programs}, check=True
+    )
+    assert (tmp_path / "inventory.yml").read_text() == "mine"
+    assert (tmp_path / "fleetbuild.yml").exists()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "inventory").glob("*.yml")), ids=lambda p: p.name)
