@@ -245,7 +245,8 @@ def _not_published(wheel: DraftWheel) -> Problem:
     why = wheel.published.why if wheel.published else "its source is named, but no version."
     return Problem(
         f"No published wheel of {wheel.package.text} fits: {why}",
-        "Set build.policy to auto, so that it is built for these nodes.",
+        "Check its name and version, or set build.policy to auto, so that it is built for these"
+        " nodes.",
     )
 
 

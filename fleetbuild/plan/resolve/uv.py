@@ -51,6 +51,7 @@ _UNASKED = re.compile(
 )
 # A folder of find-links, or a file of an index, that uv could not open.
 _UNREADABLE = re.compile(r"Failed to read|os error \d+")
+_ABSENT = re.compile(r"([\w.-]+) was not found in the (package registry|provided)")
 
 
 def resolve_all(
@@ -353,6 +354,9 @@ def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Reso
         )
     _refuse_unknown(request, said, settings)
     first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
+    absent = _ABSENT.search(said)
+    if absent and f"you require {absent[1]}" not in said:
+        absent = None  # a dependency: nobody has spelled it here
     bare = re.search(r"(?:of )?([\w.-]+)(?:==\S+)? ha(?:s|ve) no (?:usable )?wheels", said)
     return Resolution(
         problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}"
@@ -360,6 +364,9 @@ def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Reso
         fix=f"Where {first[1]} is to come from another index, name that in fleetbuild.yml: "
         f"package_index: {{{first[1]}: ADDRESS}}."
         if first
+        else f"Check the spelling of {absent[1]}, or add the index that has it under index: in "
+        "fleetbuild.yml."
+        if absent
         else "Choose other versions, or have a dependency without a wheel built too: name it under "
         "packages:.",
         without_wheel=bare[1] if bare else None,
@@ -396,9 +403,7 @@ def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) ->
             + (f"; the newest is {newest}." if newest else "."),
             f"Ask for {name}=={newest}." if newest else "Ask for another version.",
         )
-    if (
-        match := re.search(r"([\w.-]+) was not found in the (package registry|provided)", said)
-    ) and (name := mine.get(canonicalize_name(match[1]))):
+    if (match := _ABSENT.search(said)) and (name := mine.get(canonicalize_name(match[1]))):
         raise ResolutionError(
             f"The package {name} is not on the index.",
             "Check its spelling, or add the index that has it under index: in fleetbuild.yml.",

@@ -197,6 +197,13 @@ def test_unresolvable_dependencies_give_a_sentence_with_a_fix(settings, request_
     assert not answer.offline
 
 
+def test_the_fix_for_a_misspelt_package_is_its_spelling(settings, files):
+    misspelt = resolve(request_for("depp==1.0"), settings)
+    assert misspelt.fix.startswith("Check the spelling of depp, or add the index")
+    make_wheel(files, "lacking", requires="absent")
+    assert "spelling" not in resolve(request_for("lacking"), settings).fix
+
+
 def test_an_unreachable_index_is_reported_without_its_password(tmp_path):
     settings = IndexSettings(
         {
