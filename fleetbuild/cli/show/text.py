@@ -46,7 +46,10 @@ def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
     for (what, why, fix), names in alike.items():
         first, *rest = (why or "").strip().splitlines() or [""]
         has_names = _NAME in first and 1 < len(names) <= _MOST_NAMES
-        parts = (what, "" if has_names else fold(names), clean(_with_names(first, names, ", ")))
+        who = "" if has_names else fold(names)
+        if len(names) > 1 and first.startswith(_SAYS):
+            who, first = f"{fold(names)} say", first.removeprefix(_SAYS)
+        parts = (what, who, clean(_with_names(first, names, ", ")))
         lines.append(": ".join(filter(None, parts)))
         lines += quoted(_with_names(line, names, ", ") for line in rest)
         if fix:
@@ -64,6 +67,7 @@ def quoted(lines: Iterable[str]) -> list[str]:
 _MOST_NAMES = 20
 _MOST_LOGS = 3
 _NAME = "\0"  # stands for the node's own name; cleaned text does not contain it
+_SAYS = f"{_NAME} says: "  # how a node's own words begin
 
 
 def _without_name(text: str | None, name: str) -> str | None:

@@ -45,6 +45,14 @@ def test_names_in_a_shared_reason_are_a_list_in_order() -> None:
     assert troubles(nodes) == ["unreachable: no address for a, b", "  fix: ask a,b"]
 
 
+def test_the_words_that_several_nodes_say_alike_come_after_their_folded_names() -> None:
+    names = ["n2-1", "n1", "n2", "n2-2"]
+    nodes = {name: ("failed", f"{name} says: no space on {name}.", None) for name in names}
+    assert troubles(nodes) == ["failed: n2-[1-2], n[1-2] say: no space on n1, n2, n2-1, n2-2."]
+    many = {f"n{number}": ("failed", f"n{number} says: no space.", None) for number in range(1, 40)}
+    assert troubles(many) == ["failed: n[1-39] say: no space."]
+
+
 def test_nodes_are_listed_before_a_reason_that_does_not_list_them() -> None:
     def lines(reason: str, *names: str) -> list[str]:
         return troubles({name: ("unreachable", reason.format(name), None) for name in names})
