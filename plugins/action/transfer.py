@@ -27,7 +27,8 @@ _SLACK = 60.0  # seconds, to start sftp for each file
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
 _FAILURES = {
     "stopped": "does not run the program that fetches files",
-    "port": "uses the port for something else",
+    # A server outlives an interrupted run by relay.LINGER seconds or more.
+    "port": "uses the port for something else, or for a run that has just ended",
     "damaged": "sent bytes with another hash",
     "refused": "refused the connection",
     "silent": "sent too little",
