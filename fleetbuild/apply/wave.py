@@ -164,7 +164,7 @@ def _own(
     name: str,
     in_use: Mapping[str, str] | Problem,
 ) -> dict[str, Any]:
-    """Return what the install role gets for one node, beside what is the same for its group.
+    """Return the parameters of the install role that differ between the nodes of a group.
 
     `in_use` is the releases to keep, and why. Where pods cannot be listed, the node itself sees
     its mounts; a warning has named a missing right.
@@ -178,7 +178,7 @@ def _own(
 
 
 def same_for_all(run: Run, progress: Progress, group: PlannedGroup) -> dict[str, Any]:
-    """Return what the install role gets for every node of a group."""
+    """Return the parameters of the install role that all nodes of a group share."""
     wheels = installed_wheels(progress, group)
     copied = sum(map(_copied, wheels))
     return {
