@@ -427,7 +427,6 @@ def _packed_uv(folder: Path) -> dict[str, str]:
     program = Path(uv_binary())
     packed = folder / f"uv-{sha256_of(program)}.gz"
     if not packed.is_file():
+        folder.mkdir(exist_ok=True)
         write_atomically(packed, gzip.compress(program.read_bytes(), 1, mtime=0))
-        for earlier in set(folder.glob("uv-*.gz")) - {packed}:
-            earlier.unlink(missing_ok=True)
     return {"path": str(packed), "file": "uv.gz", "sha256": sha256_of(packed)}

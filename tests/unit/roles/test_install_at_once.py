@@ -246,7 +246,6 @@ def test_a_folder_of_uv_that_others_can_write_is_refused(
 
 
 def test_the_controllers_uv_goes_packed_to_nodes_of_its_kind(tmp_path: Path) -> None:
-    (tmp_path / "uv-0123.gz").touch()  # of an earlier version
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
     found = uv_for(Facts(arch=machine, libc=glibc), tmp_path)
     packed = Path(found["path"])
