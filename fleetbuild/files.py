@@ -30,14 +30,14 @@ def is_there(path: str | Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 (Path.exists raises an error then)
 
 
-def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
+def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Write a file so that a reader or a crash sees either the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), mode)
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)  # noqa: PTH105 (Path takes longer than the file's change)

@@ -78,10 +78,6 @@ class StateDir:
         return self.root / "store"
 
     @property
-    def tools(self) -> Path:
-        return self.root / "tools"
-
-    @property
     def journal(self) -> Path:
         return self.root / "journal"
 

@@ -7,7 +7,6 @@ then switches to it (see playbooks/install.yml), so a failure leaves the previou
 
 from __future__ import annotations
 
-import gzip
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from fleetbuild.apply.hooks import around_switch, has_hooks
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
 from fleetbuild.audit.downloads import announced_commands, installed_size
-from fleetbuild.files import sha256_of, write_atomically
+from fleetbuild.files import sha256_of
 from fleetbuild.models import (
     Facts,
     LockedFile,
@@ -170,7 +169,7 @@ def _own(
     its mounts; a warning has named a missing right.
     """
     return {
-        "uv": uv_for(progress.facts[name], run.state.tools),
+        "uv": uv_for(progress.facts[name]),
         "python": str(run.plan.nodes[name].python),
         "manifest": manifest(run, progress, group, name).model_dump(mode="json"),
         "in_use": {} if isinstance(in_use, Problem) else dict(in_use),
@@ -412,21 +411,16 @@ def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
     )
 
 
-def uv_for(facts: Facts, folder: Path) -> dict[str, str]:
+def uv_for(facts: Facts) -> dict[str, str]:
     """Return path, file and sha256 of the uv for this node; empty if the controller has none.
 
     The controller's own runs on each node of its architecture with glibc. pip serves the others.
-    It is packed into the folder: 38 MB become 18, which every new node gets over the one link.
     """
     glibc = facts.libc is not None and facts.libc.family == "glibc"
-    return _packed_uv(folder) if glibc and facts.arch == platform.machine() else {}
+    return _own_uv() if glibc and facts.arch == platform.machine() else {}
 
 
 @cache
-def _packed_uv(folder: Path) -> dict[str, str]:
-    program = Path(uv_binary())
-    packed = folder / f"uv-{sha256_of(program)}.gz"
-    if not packed.is_file():
-        folder.mkdir(exist_ok=True)
-        write_atomically(packed, gzip.compress(program.read_bytes(), 1, mtime=0))
-    return {"path": str(packed), "file": "uv.gz", "sha256": sha256_of(packed)}
+def _own_uv() -> dict[str, str]:
+    path = uv_binary()
+    return {"path": path, "file": "uv", "sha256": sha256_of(Path(path))}

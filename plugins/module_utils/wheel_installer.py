@@ -7,7 +7,6 @@ Standard library only, Python 3.6 or newer.
 """
 
 import glob
-import gzip
 import os
 import shutil
 import subprocess
@@ -30,13 +29,9 @@ def tool_paths(folder, uv):
 
 
 def keep_uv(folder, uv, received):
-    """Keep the uv that was received, and whole, unpacked; remove other versions."""
+    """Move the uv that was received, and whole, to where it is kept; remove other versions."""
     path = kept_uv(folder, uv)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    if uv["file"].endswith(".gz"):
-        with gzip.open(received) as packed, open(path + ".new", "wb") as program:
-            shutil.copyfileobj(packed, program, 1 << 20)
-        received = path + ".new"
     os.chmod(received, 0o755)
     os.replace(received, path)
     for name in os.listdir(os.path.join(folder, TOOLS)):

@@ -415,4 +415,4 @@ def replace_threads(uv: Path) -> None:
     build.SimpleQueue = Queue  # type: ignore[assignment,misc]
     audit.as_completed = in_order  # type: ignore[assignment]
     about = {"path": str(uv), "file": "uv", "sha256": hashlib.sha256(uv.read_bytes()).hexdigest()}
-    wave._packed_uv = lambda _: about  # type: ignore[assignment]
+    wave._own_uv = lambda: about  # type: ignore[assignment]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import platform
@@ -40,7 +39,7 @@ class Node:
             "release_id": "r1", "python": sys.executable, "keep": 2, "in_use": {}, "whole": False,
             "staging": f"{self.root.path}/wheels", "activate": True, "name": "default",
             "wheels": [{"file": wheel.name, "sha256": sha256_of(wheel)}],
-            "uv": {"file": "uv.gz" if uv.suffix else "uv", "sha256": sha256_of(uv)} if uv else {},
+            "uv": {"file": "uv", "sha256": sha256_of(uv)} if uv else {},
             "manifest": {"id": "r1", "group": "cpu-avx2-cp311", "verified": False, "wheels": []},
             "verify": {"imports": ["small"]},
         }  # fmt: skip
@@ -245,26 +244,14 @@ def test_a_folder_of_uv_that_others_can_write_is_refused(
         node.root.check(*paths)
 
 
-def test_the_controllers_uv_goes_packed_to_nodes_of_its_kind(tmp_path: Path) -> None:
+def test_the_controllers_uv_goes_to_nodes_of_its_kind() -> None:
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
-    found = uv_for(Facts(arch=machine, libc=glibc), tmp_path)
-    packed = Path(found["path"])
-    assert found == {"path": str(packed), "file": "uv.gz", "sha256": sha256_of(packed)}
-    assert gzip.decompress(packed.read_bytes()) == Path(find_uv_bin()).read_bytes()
-    assert packed.stat().st_size < Path(find_uv_bin()).stat().st_size * 0.6
-    assert list(tmp_path.iterdir()) == [packed]
-    assert uv_for(Facts(arch="other", libc=glibc), tmp_path) == {}
-    assert uv_for(Facts(arch=machine, libc=Libc(family="musl", version="1.2")), tmp_path) == {}
-
-
-def test_a_packed_uv_is_unpacked_where_it_is_kept(release: ModuleType, tmp_path: Path) -> None:
-    packed = tmp_path / "uv.gz"
-    packed.write_bytes(gzip.compress(Path(find_uv_bin()).read_bytes(), 1))
-    node = Node(release, tmp_path, packed)
-    assert node.install()["made_by"] == "uv"
-    kept = Path(installer.kept_uv(node.root.path, node.params["uv"]))
-    assert kept.read_bytes() == Path(find_uv_bin()).read_bytes()
-    assert [path.name for path in kept.parent.iterdir()] == ["uv"]
+    found = uv_for(Facts(arch=machine, libc=glibc))
+    assert found == {
+        "path": find_uv_bin(), "file": "uv", "sha256": sha256_of(Path(find_uv_bin()))
+    }  # fmt: skip
+    assert uv_for(Facts(arch="other", libc=glibc)) == {}
+    assert uv_for(Facts(arch=machine, libc=Libc(family="musl", version="1.2"))) == {}
 
 
 @pytest.mark.parametrize(
