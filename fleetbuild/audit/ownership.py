@@ -41,7 +41,10 @@ class _Wheel(NamedTuple):
 def owners(
     paths: Iterable[Path], allowed: Mapping[str, Collection[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return second_owners() and loaded_by_others(); each wheel is opened once."""
+    """Return what second_owners() does, and a sentence for each wheel that another package imports.
+
+    The other package of the release does so by itself. Each wheel is opened once for both.
+    """
     with ExitStack() as opened:
         wheels = list(_opened(paths, opened))
         return tuple(_second_owners(wheels, allowed)), tuple(_loaded_by_others(wheels))
@@ -55,11 +58,6 @@ def second_owners(
     `allowed` are patterns of files, by package, that may lie in another package's folder.
     """
     return owners(paths, allowed or {})[0]
-
-
-def loaded_by_others(paths: Iterable[Path]) -> tuple[str, ...]:
-    """Return a sentence for each wheel that another package of the release imports by itself."""
-    return owners(paths, {})[1]
 
 
 def _second_owners(

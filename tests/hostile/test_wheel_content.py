@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import audit_wheel, check_wheel
 from fleetbuild.audit.downloads import announced_commands, audit_download, installed_size
-from fleetbuild.audit.ownership import loaded_by_others, second_owners
+from fleetbuild.audit.ownership import owners, second_owners
 from fleetbuild.cli import app
 from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.files import sha256_of
@@ -285,10 +285,10 @@ def test_what_another_package_loads_by_itself_is_named(tmp_path):
     files = {"two-1.0.dist-info/entry_points.txt": entry}
     torch = make_wheel(tmp_path, "torch", files={"torch/__init__.py": b"x = 1"})
     one, other = two(tmp_path, {"one.py": b""}, files)
-    assert loaded_by_others([torch, one, other]) == (
+    assert owners([torch, one, other], {})[1] == (
         "two-1.0-py3-none-any.whl is loaded by torch by itself (entry points torch.backends)",
     )
-    assert loaded_by_others([one, other]) == ()
+    assert owners([one, other], {})[1] == ()
 
 
 def test_an_apply_warns_of_what_another_package_loads(tmp_path):
