@@ -19,7 +19,13 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
 from fleetbuild.apply.pending import pending_groups, pending_nodes
 from fleetbuild.apply.rollback import roll_back
-from fleetbuild.apply.wave import installed_wheels, kept_space, needed_space, same_for_all, wave
+from fleetbuild.apply.wave import (
+    installed_wheels,
+    kept_space,
+    needed_space,
+    shared_parameters,
+    wave,
+)
 from fleetbuild.audit.ownership import owners
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.rungs import RUNGS
@@ -107,7 +113,7 @@ def _check_release(run: Run, progress: Progress, group: PlannedGroup) -> Progres
     if not names:
         return progress
     try:
-        wheels = same_for_all(run, progress, group)["wheels"]
+        wheels = shared_parameters(run, progress, group)["wheels"]
     except ConfigError as error:
         return _fail(run, progress, group, error.message, error.fix or "")
     paths = [Path(wheel.path) for wheel in wheels]

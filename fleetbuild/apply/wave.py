@@ -78,10 +78,10 @@ def wave(
         return progress
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
-    same = same_for_all(run, progress, group)
+    shared = shared_parameters(run, progress, group)
     specs = {
         name: InstallSpec(
-            **same, **_own(run, progress, group, name, pods.get(name, {}))
+            **shared, **_own_parameters(run, progress, group, name, pods.get(name, {}))
         ).model_dump(mode="json", exclude_unset=True)
         for name in names
     }
@@ -156,7 +156,7 @@ def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
     return reply is not None and reply.of == "verify" and reply.ok and ended_well
 
 
-def _own(
+def _own_parameters(
     run: Run,
     progress: Progress,
     group: PlannedGroup,
@@ -176,7 +176,7 @@ def _own(
     }
 
 
-def same_for_all(run: Run, progress: Progress, group: PlannedGroup) -> dict[str, Any]:
+def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict[str, Any]:
     """Return the parameters of the install role that all nodes of a group share."""
     wheels = installed_wheels(progress, group)
     copied = sum(map(_copied, wheels))
