@@ -35,7 +35,7 @@ class TaskEvent:
     """What happened to a task on a host.
 
     `retry`: its condition is not met yet. `waiting`: no answer for `result["seconds"]`. Every other
-    state: the task ended.
+    state: the task ended. `ended`: how its host ended, if the task failed and no `rescue` goes on.
     """
 
     host: str
@@ -43,6 +43,7 @@ class TaskEvent:
     state: Literal["ok", "changed", "failed", "unreachable", "skipped", "retry", "waiting"]
     result: dict[str, Any]
     message: str = ""
+    ended: HostRun | None = None
 
 
 @dataclass(frozen=True)
@@ -130,13 +131,13 @@ class Playbooks:
         """Run playbooks/NAME, or the user's playbook at an absolute path, on these hosts."""
         if self.stopping():  # stop was requested between two playbooks of another thread
             raise KeyboardInterrupt
-        run, settings = _Run(on_event, self.silence), effective_settings()
+        log = new_log(self.state_dir / "runs", Path(name).stem)
+        run, settings = _Run(on_event, self.silence, str(log)), effective_settings()
         forks = max(1, self.forks // at_once)
         hosts = min(forks, len(limit))
         interpreters = {} if "INTERPRETER_PYTHON" in settings else dict(self.interpreters)
         with private_dir() as private:
             extravars = {**extravars, **self._ways_of_files(at_once, hosts, private)}
-            log = new_log(self.state_dir / "runs", Path(name).stem)
             arguments = [
                 *("-i", self.inventory, "--forks", str(forks)),
                 *_own_inventory(interpreters, local_hosts(self.inventory), private),
@@ -166,7 +167,7 @@ class Playbooks:
                 f"ansible-playbook stopped before its first task: {run.complaint()}",
                 f"Its whole output is in {log}",
             )
-        return {host: replace(end, log=str(log)) for host, end in run.hosts(limit).items()}
+        return run.hosts(limit)
 
     def _ways_of_files(self, at_once: int, hosts: int, private: Path) -> dict[str, Any]:
         """Return the variables that say how files get to this number of hosts at a time."""
@@ -293,9 +294,11 @@ def _environment(settings: Settings, name: str) -> dict[str, str]:
 class _Run:
     """Collects a playbook's events into the outcome for each host."""
 
-    def __init__(self, on_event: Callable[[TaskEvent], None], silence: float = SILENCE) -> None:
+    def __init__(
+        self, on_event: Callable[[TaskEvent], None], silence: float = SILENCE, log: str = ""
+    ) -> None:
         self.played = False
-        self._on_event = on_event
+        self._on_event, self._log = on_event, log
         self._silence = silence
         self._lock = threading.Lock()  # events and clock ticks come from different threads
         self._awaited: dict[str, _Awaited] = {}
@@ -346,10 +349,14 @@ class _Run:
         elif ended.state == "unreachable":
             silent = time.monotonic() - awaited.since if awaited else 0
             why = (awaited.item_failure if awaited else "") or unreachable_reason(ended.message)
-            self._ended[ended.host] = HostRun("unreachable", why, ended.task, silent)
-            ended = replace(ended, message=why, result={**ended.result, "silent": silent})
+            end = HostRun("unreachable", why, ended.task, silent, self._log)
+            self._ended[ended.host] = end
+            silence = {**ended.result, "silent": silent}
+            ended = replace(ended, message=why, result=silence, ended=end)
         elif ended.state == "failed" and not data.get("ignore_errors"):
-            self._ended[ended.host] = HostRun("failed", f"{ended.task}: {ended.message}")
+            end = HostRun("failed", f"{ended.task}: {ended.message}", log=self._log)
+            self._ended[ended.host] = end
+            ended = replace(ended, ended=end)
         self._on_event(ended)
 
     def _take_stats(self, data: Mapping[str, Any]) -> None:
@@ -360,9 +367,10 @@ class _Run:
 
     def hosts(self, limit: Iterable[str]) -> dict[str, HostRun]:
         """Return how the playbook ended for each host, also for those it never ran on."""
-        silent = HostRun("failed", f"Ansible never ran on this host. {self.complaint()}".strip())
+        never = f"Ansible never ran on this host. {self.complaint()}".strip()
+        silent, ok = HostRun("failed", never, log=self._log), HostRun("ok", log=self._log)
         return {
-            host: self._ended.get(host) or (HostRun("ok") if host in self._reached else silent)
+            host: self._ended.get(host) or (ok if host in self._reached else silent)
             for host in limit
         }
 

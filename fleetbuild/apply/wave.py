@@ -8,7 +8,7 @@ then switches to it (see playbooks/install.yml), so a failure leaves the previou
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -95,7 +95,8 @@ def wave(
     run.state.mark_ended(outcome.nodes)
     for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
-        if result.state != "installed" or result.hook_failed:
+        told = work.told.get(result.node) == result.state
+        if result.hook_failed or not (told or result.state == "installed"):
             _tell_failure(run, result, work.hosts.get(result.node))
     progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
     return publish_labels(
@@ -110,6 +111,7 @@ class _Install:
         self, run: Run, progress: Progress, group: PlannedGroup, specs: Mapping[str, dict[str, Any]]
     ) -> None:
         self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
+        self.told: dict[str, str] = {}  # the failures that were told while other nodes went on
         self._run, self._progress, self._group, self._specs = run, progress, group, specs
 
     def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
@@ -126,29 +128,43 @@ class _Install:
         if held := [name for name in ready if name not in released]:
             # `before` failed there: without both steps, the playbook ends the node's lease.
             self._play(held, verify={}, activate=False)
-        failed = {name: self._result(name, replies) for name in names if name not in ready}
+        failed = {
+            name: self._result(name, replies, self.hosts.get(name))
+            for name in names
+            if name not in ready
+        }
         return {name: (switched | failed)[name] for name in names}
 
     def install(self, names: Sequence[str], **changes: Any) -> dict[str, NodeResult]:
         """Install, verify and switch; `verify={}` leaves out the verification."""
         replies = self._play(names, **changes) if names else {}
-        return {name: self._result(name, replies) for name in names}
+        return {name: self._result(name, replies, self.hosts.get(name)) for name in names}
 
     def _play(self, names: Sequence[str], **changes: Any) -> dict[str, RoleResult]:
         replies: dict[str, RoleResult] = {}
+
+        def on_event(event: TaskEvent) -> None:
+            _listen(self._run, self._group, replies, event)
+            if event.ended and event.host in names:
+                result = self._result(event.host, replies, event.ended)
+                self.told[event.host] = result.state
+                _tell_failure(self._run, result, event.ended)
+
         self.hosts |= self._run.tools.run_playbook(
             "install.yml",
             limit=sorted(names),
             extravars={
                 "fleetbuild_installs": {name: self._specs[name] | changes for name in names}
             },
-            on_event=_listener(self._run, self._group, replies),
+            on_event=on_event,
         )
         return replies
 
-    def _result(self, name: str, replies: Mapping[str, RoleResult]) -> NodeResult:
+    def _result(
+        self, name: str, replies: Mapping[str, RoleResult], host: HostRun | None
+    ) -> NodeResult:
         before = _serving(self._run, self._progress, name)
-        return _result(self._group, name, replies.get(name), self.hosts.get(name), before)
+        return _result(self._group, name, replies.get(name), host, before)
 
 
 def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
@@ -332,31 +348,29 @@ def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Ma
     )
 
 
-def _listener(
-    run: Run, group: PlannedGroup, replies: dict[str, RoleResult]
-) -> Callable[[TaskEvent], None]:
-    def listen(event: TaskEvent) -> None:
-        if event.state == "waiting":
-            tell_waiting(run.on_event, event, group.name, "install")
-            return
-        about = {"node": event.host, "group": group.name}
-        if reply := role_result_of(event):
-            replies[event.host] = more_severe(replies.get(event.host), reply)
-        for stage, text in _warnings(event.result):
-            run.tell(stage, "warning", text, **about)
-        if event.host not in group.nodes:
-            return
-        step, verification = step_of(event.task), event.result.get("verification")
-        # A release that fails its verification is installed.
-        if step and step.ends and (event.state in ("ok", "changed") or verification):
-            giver = event.result.get("given_by") if step.stage == "distribute" else None
-            run.tell(step.stage, "ok", f"from {giver}" if giver else "", **about)
-        if isinstance(verification, dict) and verification.get("ok") is True:
-            run.tell("verify", "ok", **about)
-        if reply and reply.of == "install" and reply.active:
-            _tell_served(run, group, event.host)
-
-    return listen
+def _listen(
+    run: Run, group: PlannedGroup, replies: dict[str, RoleResult], event: TaskEvent
+) -> None:
+    """Keep the reply in an event of a node, and tell what the operator should know of it."""
+    if event.state == "waiting":
+        tell_waiting(run.on_event, event, group.name, "install")
+        return
+    about = {"node": event.host, "group": group.name}
+    if reply := role_result_of(event):
+        replies[event.host] = more_severe(replies.get(event.host), reply)
+    for stage, text in _warnings(event.result):
+        run.tell(stage, "warning", text, **about)
+    if event.host not in group.nodes:
+        return
+    step, verification = step_of(event.task), event.result.get("verification")
+    # A release that fails its verification is installed.
+    if step and step.ends and (event.state in ("ok", "changed") or verification):
+        giver = event.result.get("given_by") if step.stage == "distribute" else None
+        run.tell(step.stage, "ok", f"from {giver}" if giver else "", **about)
+    if isinstance(verification, dict) and verification.get("ok") is True:
+        run.tell("verify", "ok", **about)
+    if reply and reply.of == "install" and reply.active:
+        _tell_served(run, group, event.host)
 
 
 def _warnings(result: Mapping[str, Any]) -> Iterator[tuple[Stage, str]]:

@@ -298,7 +298,8 @@ class FakeFleet:
 def event(
     host: str, task: str, result: dict[str, Any], state: str = "ok", message: str = ""
 ) -> Any:
-    return TaskEvent(host, task, cast(Any, state), result, message)
+    end = HostRun("failed", message, task, log=LOG) if state == "failed" else None
+    return TaskEvent(host, task, cast(Any, state), result, message, end)
 
 
 def answer(

@@ -6,6 +6,7 @@ import pytest
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.models import Event
+from fleetbuild.models.config import Rollout
 from tests.factories.fleets import facts
 from tests.factories.runs import LOG, FakeFleet, FakeStore, group, plan
 
@@ -37,6 +38,24 @@ def test_events_name_who_works_and_what_failed(fleet: FakeFleet, tmp_path: Path)
     assert ("started", ("avx-1",)) in waves_told
     lost = next(event for event in told if event.node == "avx-2" and event.state == "failed")
     assert lost.log == LOG
+
+
+@pytest.mark.parametrize("trouble", ["install", "verify"])
+def test_a_failed_node_is_told_once_while_the_others_go_on(
+    fleet: FakeFleet, tmp_path: Path, trouble: str
+) -> None:
+    names = ["avx-1", "avx-2", "avx-3", "avx-4"]
+    fleet.facts |= {name: facts("avx") for name in names}
+    fleet.trouble["install.yml", "avx-2"] = trouble
+    told: list[Event] = []
+    limits = Rollout(canary=1, serial="100%", max_fail=1)
+    carry_out(fleet.run(plan(group("avx", names), rollout=limits), tmp_path, told))
+    ends = [(each.node, each.state) for each in told if each.state == "failed" and each.node]
+    assert ends == [("avx-2", "failed")]
+    failed = next(number for number, each in enumerate(told) if each.state == "failed")
+    served = [number for number, each in enumerate(told) if each.stage == "activate" and each.node]
+    assert served[0] < failed < served[1]
+    assert told[failed].log == LOG
 
 
 def test_a_build_that_stops_without_a_reply_is_reported(fleet: FakeFleet, tmp_path: Path) -> None:
