@@ -95,7 +95,7 @@ def wave(
     run.state.mark_ended(outcome.nodes)
     for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
-        told = work.told.get(result.node) == result.state
+        told = work.reported.get(result.node) == result.state
         if result.hook_failed or not (told or result.state == "installed"):
             _tell_failure(run, result, work.hosts.get(result.node))
     progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
@@ -111,7 +111,7 @@ class _Install:
         self, run: Run, progress: Progress, group: PlannedGroup, specs: Mapping[str, dict[str, Any]]
     ) -> None:
         self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
-        self.told: dict[str, str] = {}  # the failures that were told while other nodes went on
+        self.reported: dict[str, str] = {}  # states of failed nodes that the operator knows already
         self._run, self._progress, self._group, self._specs = run, progress, group, specs
 
     def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
@@ -147,7 +147,7 @@ class _Install:
             _listen(self._run, self._group, replies, event)
             if event.ended and event.host in names:
                 result = self._result(event.host, replies, event.ended)
-                self.told[event.host] = result.state
+                self.reported[event.host] = result.state
                 _tell_failure(self._run, result, event.ended)
 
         self.hosts |= self._run.tools.run_playbook(

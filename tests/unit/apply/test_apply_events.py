@@ -41,7 +41,7 @@ def test_events_name_who_works_and_what_failed(fleet: FakeFleet, tmp_path: Path)
 
 
 @pytest.mark.parametrize("trouble", ["install", "verify"])
-def test_a_failed_node_is_told_once_while_the_others_go_on(
+def test_a_failed_node_is_reported_once_while_the_others_go_on(
     fleet: FakeFleet, tmp_path: Path, trouble: str
 ) -> None:
     names = ["avx-1", "avx-2", "avx-3", "avx-4"]
