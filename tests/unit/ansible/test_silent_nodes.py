@@ -53,11 +53,14 @@ def test_a_silent_host_is_reported_at_growing_intervals_until_it_answers(
 
 
 def test_a_lost_host_is_reported_with_its_step_and_silence(clock: list[float]) -> None:
-    run = edge._Run(lambda _: None, silence=60)
+    told: list[TaskEvent] = []
+    run = edge._Run(told.append, silence=60, log="1.log")
     run.take(event("runner_on_start"))
     clock[0] += 61
     run.take(event("runner_on_unreachable"))
     lost = run.hosts(["a"])["a"]
+    assert told[-1].ended == lost
+    assert lost.log == "1.log"
     assert (lost.state, lost.silent) == ("unreachable", 61)
     assert lost.task.endswith("Make the release")
 
@@ -93,6 +96,11 @@ def test_a_failed_loop_says_why_its_first_failed_item_failed() -> None:
     run.take(event("runner_on_start", task="another"))
     run.take(event("runner_on_failed", task="another"))
     assert told[-1].message == "gone"
+    assert told[-1].ended == run.hosts(["a"])["a"]
+    ignored = event("runner_on_failed")
+    ignored["event_data"]["ignore_errors"] = True
+    run.take(ignored)
+    assert told[-1].ended is None
 
 
 def test_a_step_that_took_too_long_is_named() -> None:
