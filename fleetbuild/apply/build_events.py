@@ -5,18 +5,24 @@ In: builds that start, go on, fail over or end. Out: events; paths in the state 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.ansible.role_results import RoleResult, build_progress_of
 from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.known_failures import end_of
 from fleetbuild.apply.pending import BuildAssignment, key_of, pending_groups
 from fleetbuild.models import WheelResult
 from fleetbuild.models.result import FailedBuild
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
+
+
+# A build's steps write this line.
+_REUSED = re.compile(r"^# From the compiler cache: (\d{1,9} of \d{1,9} files)\.$", re.M | re.A)
 
 
 def incoming(run: Run, assignment: BuildAssignment) -> Path:
@@ -96,7 +102,7 @@ def report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None
     run.tell(
         "build",
         "ok" if reply.ok else "failed",
-        reply.reason if not reply.ok else "already built" if reply.cached else "built",
+        _what_was_built(run, assignment, reply) if reply.ok else reply.reason,
         group=assignment.group,
         node=assignment.node,
         package=assignment.wheel.package,
@@ -104,6 +110,13 @@ def report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None
         log=None if reply.ok else log_of(run, assignment),
         seconds=None if reply.cached else reply.seconds,
     )
+
+
+def _what_was_built(run: Run, assignment: BuildAssignment, reply: RoleResult) -> str:
+    if reply.cached:
+        return "already built"
+    reused = _REUSED.search(end_of(incoming(run, assignment) / "build.log"))
+    return f"built with the compiler cache ({reused[1]})" if reused else "built"
 
 
 def report_progress(run: Run, assignment: BuildAssignment, event: TaskEvent) -> None:

@@ -34,7 +34,7 @@ _LONGEST = 1 << 16  # characters from the end: a compiler prints its error last
 
 def machine_failure(reply: RoleResult, log: Path) -> str | None:
     """Return why the machine made this build fail; None if the build's code or inputs did."""
-    lines = f"{reply.reason}\n{_end_of(log)}".splitlines()
+    lines = f"{reply.reason}\n{end_of(log)}".splitlines()
     if full := next(filter(is_disk_full, lines), None):
         return f"Its disk is full: {full.strip()[:300]}"
     by_machine = reply.kind == "machine" or any(map(_COMPILER_HIT.search, lines))
@@ -84,7 +84,7 @@ def explain_reply(assignment: BuildAssignment, reply: RoleResult, log: Path) -> 
     if reply.ok or reply.fix:
         return reply
     where = assignment.node, assignment.group, assignment.wheel.target
-    for text in (reply.reason, _end_of(log)):
+    for text in (reply.reason, end_of(log)):
         reason, fix = explain_failure(text, *where)
         if fix:
             errors = reply.reason.partition("\n")[2]
@@ -93,7 +93,8 @@ def explain_reply(assignment: BuildAssignment, reply: RoleResult, log: Path) -> 
     return reply
 
 
-def _end_of(log: Path) -> str:
+def end_of(log: Path) -> str:
+    """Return the last 64 KiB of a build's log, empty if the log did not arrive."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - (1 << 16)))

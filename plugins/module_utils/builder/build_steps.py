@@ -3,6 +3,7 @@
 They run the package's own code, so they run in a process of their own: see wheel_build.py.
 """
 
+import contextlib
 import glob
 import hashlib
 import json
@@ -14,7 +15,7 @@ import subprocess
 import time
 
 from .build_folder import ANOTHER_ATTEMPT, Folder
-from .compilers import chosen_compilers, make_wrappers
+from .compilers import chosen_compilers, count_reused, make_wrappers
 from .memory import kills, ran_out
 from .own_pip import pip_wheel
 from .source_tree import lay_source, text_of, tree_hash
@@ -31,6 +32,7 @@ from .wheel_inputs import (
 )
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+REUSED = "From the compiler cache:"
 NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native\b")
 UNPACK = (
     "import sys, sysconfig, zipfile;"
@@ -184,6 +186,7 @@ class Steps(Folder):
                 CCACHE_BASEDIR=self.dir,
                 CCACHE_NOHASHDIR="1",
                 CCACHE_COMPILERCHECK="content",
+                CCACHE_STATSLOG=self.at("ccache.stats"),
             )
         elif self.params["cache"] == "sccache":
             environment["SCCACHE_DIR"] = cache_dir
@@ -193,6 +196,8 @@ class Steps(Folder):
         """Run the package's build; if a compiler was killed, run it again with half the jobs."""
         shutil.rmtree(self.at("out"), ignore_errors=True)
         os.makedirs(self.at("out"))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.at("ccache.stats"))
         command = [*pip(python), "wheel", "-v", "--no-index", "--no-deps", "--no-build-isolation"]
         command += ["--no-cache-dir", "--wheel-dir", self.at("out")]
         for name, value in filled(self.params["config_settings"], self.dir).items():
@@ -213,6 +218,9 @@ class Steps(Folder):
             )
         if code != 0:
             raise BuildFailed("The build failed.")
+        reused, compiled = count_reused(self.params, environment)
+        if reused:
+            say(log, f"{REUSED} {reused} of {reused + compiled} files.")
         wheels = glob.glob(self.at("out", "*.whl"))
         if len(wheels) != 1:
             raise BuildFailed(f"The build made {len(wheels)} wheels, not one.")

@@ -1,5 +1,6 @@
 """The compilers of a build, and their compiler cache. Standard library only."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from .wheel_inputs import BuildFailed
 
 OTHER_COMPILERS = ("clang", "clang++", "nvcc")
 COMPILERS = ("cc", "c++", "gcc", "g++", *OTHER_COMPILERS)
+CCACHE_HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 TOOLSET = "/opt/rh/gcc-toolset-{}/root/usr/bin/gcc"
 
 
@@ -40,6 +42,32 @@ def make_wrappers(folder, environment, params):
     if chosen:  # its own assembler and linker, if it has them
         path = environment["PATH"].split(":")
         environment["PATH"] = ":".join([*path[:2], os.path.dirname(chosen["gcc"]), *path[2:]])
+
+
+def count_reused(params, environment):
+    """Return (files from the compiler cache, files compiled); zeros if the cache tells nothing."""
+    if params["cache"] == "ccache":
+        try:
+            with open(environment["CCACHE_STATSLOG"], encoding="utf-8", errors="replace") as log:
+                said = log.read().split("\n")
+        except OSError:
+            return 0, 0
+        return sum(map(said.count, CCACHE_HITS)), said.count("cache_miss")
+    sccache = shutil.which(params["cache"], path=environment["PATH"])
+    if sccache is None:
+        return 0, 0
+    ask = [sccache, "--show-stats", "--stats-format", "json"]
+    said = subprocess.run(
+        ask, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
+    ).stdout
+    try:
+        stats = json.loads(said.decode("utf-8"))["stats"]
+        hits, misses = (
+            sum(stats[name]["counts"].values()) for name in ("cache_hits", "cache_misses")
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):  # of another version
+        return 0, 0
+    return hits, misses
 
 
 def chosen_compilers(major, search):

@@ -69,6 +69,18 @@ def test_a_build_that_stops_without_a_reply_is_reported(fleet: FakeFleet, tmp_pa
     assert result.wheels[0].log == LOG
 
 
+def test_a_build_says_what_came_from_the_compiler_cache(fleet: FakeFleet, tmp_path: Path) -> None:
+    run = fleet.run(PLAN, tmp_path, told := [])
+    log = run.state.incoming / str(PLAN.groups[0].wheels[0].artifact_key) / "build.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("# From the compiler cache: 228 of 240 files.\n# bundled\n")
+    carry_out(run)
+    built = [each for each in told if each.stage == "build" and each.state == "ok"]
+    ends = {each.group: each.message for each in built}
+    assert ends["cpu-avx-cp311"] == "built with the compiler cache (228 of 240 files)"
+    assert ends["cpu-avx2-cp311"] == "built"
+
+
 def test_a_failed_build_names_the_log_that_arrived(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["build.yml", "avx-1"] = "failed"
     run = fleet.run(PLAN, tmp_path, told := [])

@@ -79,6 +79,38 @@ def test_the_compiler_cache_comes_before_the_chosen_gcc(made: Any, node: Path) -
     assert made("", "ccache")("gcc") == "ccache: -c a.c"  # by its name, which is a link to it
 
 
+CCACHE_LOG = """\
+# a.cpp
+cache_miss
+direct_cache_miss
+# b.cpp
+direct_cache_hit
+local_storage_hit
+# c.cpp
+direct_cache_miss
+preprocessed_cache_hit
+# a.o
+called_for_link
+"""
+SCCACHE_STATS = (
+    '{"stats": {"cache_hits": {"counts": {"C/C++": 1, "CUDA": 1}},'
+    ' "cache_misses": {"counts": {"C/C++": 1}}}}'
+)
+
+
+def test_files_from_the_cache_are_counted(build_compilers: ModuleType, node: Path) -> None:
+    stats = node / "ccache.stats"
+    environment = {"PATH": f"{node}/bin:/usr/bin:/bin", "CCACHE_STATSLOG": str(stats)}
+    count = build_compilers.count_reused
+    assert count({"cache": "ccache"}, environment) == (0, 0)  # an old ccache writes none
+    stats.write_text(CCACHE_LOG)
+    assert count({"cache": "ccache"}, environment) == (2, 1)
+    assert count({"cache": "sccache"}, environment) == (0, 0)  # not installed
+    for said, counted in ((SCCACHE_STATS, (2, 1)), ("[]", (0, 0)), ("sccache: error", (0, 0))):
+        program(node / "bin", "sccache", f"echo '{said}'")
+        assert count({"cache": "sccache"}, environment) == counted
+
+
 def test_the_assembler_of_a_toolset_comes_first(made: Any, node: Path) -> None:
     assert made("10").path.split(":")[2] == f"{node}/bin"
 
