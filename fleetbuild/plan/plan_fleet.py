@@ -240,7 +240,14 @@ class _Planner:
         if not (fleet.groups and packages):
             return {}
         self.report(f"Looking for wheels of {', '.join(package.text for package in packages)}")
-        return find_published(fleet.groups, packages, local, self.store, self.results)
+        return find_published(
+            fleet.groups,
+            packages,
+            local,
+            self.store,
+            self.results,
+            never_build=self.config.build.policy == "published",
+        )
 
     def lock_dependencies(
         self,

@@ -69,8 +69,13 @@ def find_published(
     local: Collection[str],
     store: Store,
     results: Results,
+    *,
+    never_build: bool,
 ) -> dict[tuple[str, str], PublishedChoice]:
-    """Return the published wheel for each package and group; local sources are always built."""
+    """Return the published wheel for each package and group; local sources are always built.
+
+    Raises if no index has a package that can come from nowhere else.
+    """
     choices: dict[tuple[str, str], PublishedChoice] = {}
     by_name = {group.name: group for group in groups}
     # Companions must match the variant of torch, so torch is chosen first.
@@ -78,8 +83,10 @@ def find_published(
         if package.name in local:
             continue
         requests = {name: _request(group, package) for name, group in by_name.items()}
+        must_exist = never_build or not package.recipe.source
         while requests:
-            answers = find_wheels(requests.values(), store.settings)
+            answers = find_wheels(requests.values(), store.settings, must_exist=must_exist)
+            must_exist = False  # the next requests exclude variants of this version
             found = {name: answers[request].wheels for name, request in requests.items()}
             for name, wheels in found.items():
                 published_torch = choices.get(("torch", name))

@@ -87,14 +87,17 @@ def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
             if found <= own:
                 return _answer(request, lock, Path(folder))
             own |= found
-    return _refused(request, done.stderr, settings)
+    return _refused(request, done.stderr, settings, request.sources)
 
 
 def find_wheels(
-    requests: Iterable[LockRequest], settings: IndexSettings
+    requests: Iterable[LockRequest], settings: IndexSettings, *, must_exist: bool = False
 ) -> dict[LockRequest, Resolution]:
-    """Return the published wheels of the named packages, ignoring their dependencies."""
-    return _each_once(requests, lambda request: locate(request, settings))
+    """Return the published wheels of the named packages, ignoring their dependencies.
+
+    With `must_exist`, raise if no index has such a version, not even for another machine.
+    """
+    return _each_once(requests, lambda request: locate(request, settings, must_exist=must_exist))
 
 
 def _each_once(
@@ -105,13 +108,18 @@ def _each_once(
         return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
-def locate(request: LockRequest, settings: IndexSettings) -> Resolution:
+def locate(
+    request: LockRequest, settings: IndexSettings, *, must_exist: bool = False
+) -> Resolution:
     """Return the files of the packages in a request, without resolving their dependencies."""
+    named = request.sources
+    if must_exist:
+        named += tuple(Requirement(each).name for each in request.requirements)
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
         done = _uv(request, _platform(request) or "linux", settings, Path(folder), options=_ALONE)
         if done.returncode == 0:
             return _answer(request, tomllib.loads(done.stdout), Path(folder))
-    return _refused(request, done.stderr, settings)
+    return _refused(request, done.stderr, settings, named)
 
 
 def newest_version(name: str, settings: IndexSettings) -> str | None:
@@ -336,7 +344,10 @@ def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolut
                       sources=tuple(sorted(sources, key=lambda file: file.name)))  # fmt: skip
 
 
-def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Resolution:
+def _refused(
+    request: LockRequest, stderr: str, settings: IndexSettings, named: Sequence[str]
+) -> Resolution:
+    """Return the problem that uv states; raise if an index lacks one of the named packages."""
     said = " ".join(re.sub(r"[^\x00-\x7f]|cause:", " ", stderr).split())
     said = said.replace(f"{_PROJECT} depends on", "you require")
     if _UNASKED.search(said):
@@ -352,7 +363,7 @@ def _refused(request: LockRequest, stderr: str, settings: IndexSettings) -> Reso
             "Correct its path: under index: in fleetbuild.yml, in UV_FIND_LINKS (folders separated"
             " by commas) or in uv.toml. Then plan again.",
         )
-    _refuse_unknown(request, said, settings)
+    _refuse_unknown(named, said, settings)
     first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
     absent = _ABSENT.search(said)
     if absent and f"you require {absent[1]}" not in said:
@@ -384,7 +395,7 @@ def _unreachable(stderr: str) -> str:
     return f"The package index at {address[1]} {what}{last}"
 
 
-def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) -> None:
+def _refuse_unknown(named: Sequence[str], said: str, settings: IndexSettings) -> None:
     if refused := _REFUSED_LOGIN.search(said):
         why = f"refuses the login: {refused[2]}" if refused[2] else f"answers {refused[3]}"
         raise ResolutionError(
@@ -393,7 +404,7 @@ def _refuse_unknown(request: LockRequest, said: str, settings: IndexSettings) ->
             "environment or in ~/.netrc."
             + ("" if refused[2] else " Some indexes answer so if they do not have the package."),
         )
-    mine = {canonicalize_name(name): name for name in request.sources}
+    mine = {canonicalize_name(name): name for name in named}
     if (match := re.search(r"there is no version of ([\w.-]+)==([^\s,]+)", said)) and (
         name := mine.get(canonicalize_name(match[1]))
     ):

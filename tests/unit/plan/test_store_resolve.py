@@ -179,6 +179,17 @@ def test_packages_missing_on_the_index_are_errors(settings):
     assert "package_index: {wheelonly: ADDRESS}" in refused.value.fix
 
 
+def test_a_wheel_that_must_exist_may_be_for_other_machines(settings):
+    """Then the nodes are blocked; a package that no index has is a mistake in the configuration."""
+    for text, words in (("dep==9.9", "dep 9.9 is not on the index; the newest is 2.0"),
+                        ("absent==1", "The package absent is not on the index")):  # fmt: skip
+        with pytest.raises(ResolutionError, match=words):
+            find_wheels([request_for(text)], settings, must_exist=True)
+    for text in ("pkg==1.0", "dep==2.0"):
+        request = request_for(text, python="cp312")
+        assert find_wheels([request], settings, must_exist=True)[request].problem
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [

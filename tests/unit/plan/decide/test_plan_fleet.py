@@ -268,11 +268,20 @@ def test_a_package_that_cannot_be_built_is_blocked_with_its_reason(site):
     assert made.nodes["a"].reason.startswith("onnxruntime 1.0 cannot be built: it has no sdist")
     assert "build.policy: auto" in made.nodes["a"].fix
     config = Config.model_validate({"build": {"policy": "auto"}})
+    make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_aarch64")
     tried = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
     assert tried.nodes["a"].fix.startswith("No wheel of it is published for these nodes.")
     make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_x86_64")
     taken = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
     assert taken.groups[0].wheels[0].action == "published"
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("policy", ["targeted", "auto", "published"])
+def test_a_version_that_no_index_has_is_refused_whatever_the_policy(policy):
+    config = Config.model_validate({"build": {"policy": policy}})
+    with pytest.raises(ResolutionError, match=r"dep 9.9 is not on the index; the newest is 1.0"):
+        plan({"a": facts()}, "dep==9.9", config=config)
 
 
 def test_auto_reads_a_published_wheel_once_for_all_groups_and_plans(site, monkeypatch):

@@ -194,7 +194,7 @@ def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkey
         "torchvision": ["0.28.0+cu126", "0.28.0+cpu", "0.28.0"],
     }
 
-    def find_wheels(questions, settings):
+    def find_wheels(questions, settings, **_):
         assert settings == "settings"
         found = {}
         for question in questions:
@@ -207,7 +207,8 @@ def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkey
     packages = [package("torchvision", "0.28.0"), TORCH]
     fleet = {"a": facts(), "b": gpu("9.0"), "c": gpu("6.0")}
     groups, store = drafted(fleet, packages).groups, SimpleNamespace(settings="settings")
-    choices = published.find_published(groups, packages, (), store, Results(Path("checks")))
+    results = Results(Path("checks"))
+    choices = published.find_published(groups, packages, (), store, results, never_build=False)
     versions = {key: choice.file and choice.file.version for key, choice in choices.items()}
     assert versions == {
         ("torch", "cpu-avx2-cp311"): "2.13.0+cpu",
