@@ -47,8 +47,9 @@ def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
         first, *rest = (why or "").strip().splitlines() or [""]
         has_names = _NAME in first and 1 < len(names) <= _MOST_NAMES
         who = "" if has_names else fold(names)
-        if len(names) > 1 and first.startswith(_SAYS):
-            who, first = f"{fold(names)} say", first.removeprefix(_SAYS)
+        if first.startswith(_SAYS):
+            verb = "says" if len(names) == 1 else "say"
+            who, first = f"{fold(names)} {verb}", first.removeprefix(_SAYS)
         parts = (what, who, clean(_with_names(first, names, ", ")))
         lines.append(": ".join(filter(None, parts)))
         lines += quoted(_with_names(line, names, ", ") for line in rest)

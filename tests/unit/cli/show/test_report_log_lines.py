@@ -121,6 +121,18 @@ def test_nodes_that_fail_for_one_reason_share_a_line_that_names_the_log() -> Non
     ]
 
 
+def test_a_node_whose_words_are_quoted_is_named_once() -> None:
+    about = {"node": "n1", "group": "g", "message": "n1 says: no space."}
+    assert Log(verbose=True)("install", "failed", **about) == [
+        "g: n1 failed to install and says: no space."
+    ]
+    log = Log()
+    assert log("install", "failed", **about) == []
+    assert [unstamped(line) for line in log.lines.failed_nodes()] == [
+        "failed to install: n1 says: no space."
+    ]
+
+
 def test_nodes_that_do_not_answer_are_named_and_the_end_of_the_run_says_why() -> None:
     log = Log()
     gone = {"message": "no route to host", "fix": "bring it back"}

@@ -51,6 +51,8 @@ def test_the_words_that_several_nodes_say_alike_come_after_their_folded_names() 
     assert troubles(nodes) == ["failed: n2-[1-2], n[1-2] say: no space on n1, n2, n2-1, n2-2."]
     many = {f"n{number}": ("failed", f"n{number} says: no space.", None) for number in range(1, 40)}
     assert troubles(many) == ["failed: n[1-39] say: no space."]
+    one = {"n1": ("failed", "n1 says: no space on n1.", None)}
+    assert troubles(one) == ["failed: n1 says: no space on n1."]
 
 
 def test_nodes_are_listed_before_a_reason_that_does_not_list_them() -> None:
