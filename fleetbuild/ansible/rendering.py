@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,16 @@ def needs_rendering(value: Any) -> bool:
     return isinstance(value, list) and any(map(needs_rendering, value))
 
 
+def _is_vaulted(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "__ansible_vault" in value or any(map(_is_vaulted, value.values()))
+    return isinstance(value, list) and any(map(_is_vaulted, value))
+
+
 def render(
-    source: str, wanted: Mapping[str, Sequence[str]], *, secrets: Secrets | None = None
+    source: str, wanted: Mapping[str, Mapping[str, Any]], *, secrets: Secrets | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the rendered values of the wanted variables (host -> names)."""
+    """Return the rendered values of the wanted variables (host -> name -> unrendered value)."""
     if not wanted:
         return {}
     with private_dir() as private, _unnamed_file() as handed:
@@ -80,8 +86,8 @@ def render(
     if missing := next((host for host in wanted if host not in replies), None):
         raise _no_reply(missing, wanted[missing], ended)
     return {
-        host: dict(zip(names, _values(host, names, *replies[host]), strict=True))
-        for host, names in wanted.items()
+        host: dict(zip(unrendered, _values(host, unrendered, *replies[host]), strict=True))
+        for host, unrendered in wanted.items()
     }
 
 
@@ -112,39 +118,51 @@ def _replies(handed: int) -> dict[str, tuple[str, str]]:
 
 
 def _arguments(
-    source: str, wanted: Mapping[str, Sequence[str]], secrets: Secrets, private: Path
+    source: str, wanted: Mapping[str, Iterable[str]], secrets: Secrets, private: Path
 ) -> list[str]:
     play = write_private(private / "render.json", json.dumps(_PLAY))
-    names = write_private(private / "wanted.json", json.dumps({"fleetbuild_wanted": wanted}))
+    lists = {host: list(names) for host, names in wanted.items()}
+    names = write_private(private / "wanted.json", json.dumps({"fleetbuild_wanted": lists}))
     limit = write_private(private / "limit", "\n".join(wanted))
     (private / "filter_plugins").symlink_to(_FILTERS)  # Ansible looks beside the playbook
     vault = vault_arguments(secrets)
     return ["-i", source, "--limit", f"@{limit}", "-e", f"@{names}", *vault, str(play)]
 
 
-def _values(host: str, names: Sequence[str], kind: str, text: str) -> list[Any]:
+def _values(host: str, unrendered: Mapping[str, Any], kind: str, text: str) -> list[Any]:
     values = json.loads(text) if kind == "values" else None
-    if isinstance(values, list) and len(values) == len(names):
+    if isinstance(values, list) and len(values) == len(unrendered):
         return values
-    raise _unrendered(host, names, plain(text))
+    raise _problem(host, unrendered, plain(text))
 
 
-def _no_reply(host: str, names: Sequence[str], ended: Finished) -> InventoryError:
+def _no_reply(host: str, unrendered: Mapping[str, Any], ended: Finished) -> InventoryError:
     """Return the error for a host on which Ansible never ran."""
     found = messages(ended.err) or messages(ended.out) or [ended.err + ended.out]
-    return _unrendered(host, names, found[0])
+    return _problem(host, unrendered, found[0])
 
 
-def _unrendered(host: str, names: Sequence[str], output: str) -> InventoryError:
+def _problem(host: str, unrendered: Mapping[str, Any], output: str) -> InventoryError:
+    """Return the error for a host. Ansible does not say which variable it could not render."""
     if "ecrypt" in output or "vault" in output.lower():
+        named = _one_of(unrendered, _is_vaulted)
         return InventoryError(
-            f"{host}: {', '.join(names)}: a vaulted value cannot be decrypted: {_cause(output)}",
+            f"{host}: {named}: a vaulted value cannot be decrypted: {_cause(output)}",
             "Name the --vault-password-file or --vault-id that it was encrypted with.",
         )
+    cause = _cause(output)
+    missing = cause.partition(" is undefined")[0].strip("'\"")
     return InventoryError(
-        f"{host}: {', '.join(names)} cannot be rendered: {_cause(output)}",
+        f"{host}: {_one_of(unrendered, lambda value: missing in str(value))} cannot be rendered:"
+        f" {cause}",
         "Correct the template, or set the variables that it uses in the inventory.",
     )
+
+
+def _one_of(unrendered: Mapping[str, Any], may_fail: Callable[[Any], bool]) -> str:
+    """Return the name of the variable that may fail; several, if it may be one of them."""
+    names = [name for name, value in unrendered.items() if may_fail(value)] or list(unrendered)
+    return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
 
 def _cause(output: str) -> str:

@@ -68,7 +68,7 @@ def _rendered(source: str, limit: str | None, secrets: Secrets) -> Listing:
     # imported meanwhile. Not a daemon thread: exiting while an extension module loads may crash.
     loading = threading.Thread(target=_load)
     listing = list_inventory(source, limit=limit, secrets=secrets, on_start=loading.start)
-    wanted = {host: names for host, own in listing.hosts.items() if (names := _unrendered(own))}
+    wanted = {host: some for host, own in listing.hosts.items() if (some := _unrendered(own))}
     rendered = render(source, wanted, secrets=secrets)
     hosts = {host: {**own, **rendered.get(host, {})} for host, own in listing.hosts.items()}
     return replace(listing, hosts=hosts)
@@ -105,8 +105,8 @@ def _load() -> None:
         import_module(module)
 
 
-def _unrendered(own: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in own.items() if _is_ours(name) and needs_rendering(value)]
+def _unrendered(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in own.items() if _is_ours(name) and needs_rendering(value)}
 
 
 def _is_ours(name: str) -> bool:

@@ -69,6 +69,31 @@ def test_an_error_shows_no_neighbouring_lines(tmp_path: Path, value: str, why: s
         assert word not in text
 
 
+VAULTED = "!vault |\n        $ANSIBLE_VAULT;1.1;AES256\n        30313233"
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"ansible_become_password": VAULTED}, "ansible_become_password: a vaulted value cannot"),
+        (
+            {"ansible_become_password": VAULTED, "ansible_ssh_pass": VAULTED},
+            "one of ansible_become_password, ansible_ssh_pass: a vaulted value cannot",
+        ),
+        ({"ansible_user": '"{{ absent }}"'}, "ansible_user cannot be rendered: 'absent' is"),
+    ],
+)
+def test_only_variables_that_can_be_the_cause_are_named(
+    tmp_path: Path, values: dict[str, str], named: str
+) -> None:
+    others = {"ansible_port": '"{{ 20 + 2 }}"', "fleetbuild_python": "\"{{ '3.11' }}\""}
+    lines = [f"      {name}: {value}\n" for name, value in {**others, **values}.items()]
+    (tmp_path / "h.yml").write_text("all:\n  hosts:\n    h1:\n" + "".join(lines))
+    with pytest.raises(InventoryError) as problem:
+        read_inventory(str(tmp_path / "h.yml"))
+    assert problem.value.message.startswith(f"h1: {named}")
+
+
 NEWER = """\
 [ERROR]: It failed.
 Origin: /h.yml:6:21
