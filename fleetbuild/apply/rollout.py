@@ -214,7 +214,12 @@ def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:
     )
     if failed is None:
         return None
-    return f"{failed.node}, a canary of this group, failed.", failed.fix
+    return f"{failed.node}, a canary of this group, failed.", _fix_of(failed)
+
+
+def _fix_of(failed: NodeResult) -> str | None:
+    """Return a node's fix as other nodes repeat it: it may say "there"."""
+    return failed.fix and f"For {failed.node}: {failed.fix}"
 
 
 def _canaries_unreachable(progress: Progress, names: Collection[str]) -> Reason | None:
@@ -237,7 +242,7 @@ def _over_limit(
     failed = [result for result in results if result.state in _FAILED_STATES or result.hook_failed]
     if len(failed) > limits.failures(total):
         names = fold(result.node for result in failed)
-        return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", failed[0].fix
+        return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", _fix_of(failed[0])
     unreachable = _unreachable(
         progress, (result.node for result in results if result.node not in before)
     )
