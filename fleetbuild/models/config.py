@@ -361,7 +361,7 @@ class Config(Frozen):
         None,
         pattern=r"^(/\S+|3\.[0-9]+t?)$",
         description='a version, such as "3.11" or "3.13t" (free-threaded), or a path; default: '
-        "each node's python3",
+        "each node's python3; if this is in a virtual environment, the interpreter behind it",
     )
     index: tuple[str, ...] = Field(
         (),

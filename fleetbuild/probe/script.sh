@@ -276,9 +276,8 @@ release_files() {
 # start-up) and without leaving .pyc files behind.
 about='
 import os, sys
-path, tag = sys.executable, "%d.%d" % sys.version_info[:2]
-if not os.path.exists(os.path.join(os.path.dirname(path), "..", "pyvenv.cfg")):
-    path = os.path.realpath(path)
+# Of a virtual environment, the interpreter that it links to: an environment comes and goes.
+path, tag = os.path.realpath(sys.executable), "%d.%d" % sys.version_info[:2]
 try:
     import _imp
     soabi = _imp.extension_suffixes()[0][1:-3]

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -120,6 +121,19 @@ def test_a_real_interpreter_is_listed(tmp_path: Path) -> None:
     assert platform.python_version() in [python.version for python in facts.pythons]
     assert all(Path(python.path).is_absolute() for python in facts.pythons)
     assert all(python.venv is not None for python in facts.pythons)
+
+
+def test_an_active_virtual_environment_gives_the_interpreter_that_it_was_made_from(
+    tmp_path: Path,
+) -> None:
+    """A release outlives it, and the next shell may not have it."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    search = f"{venv}/bin:{os.environ['PATH']}"
+    facts = facts_of({"python": run(tmp_path, PATH=search, HOME=str(tmp_path))["python"]})
+    assert facts.pythons[0].path == os.path.realpath(sys.executable)
+    assert facts.pythons[0].version == platform.python_version()
+    assert not [python for python in facts.pythons if python.path.startswith(str(venv))]
 
 
 SMI = """case $* in
