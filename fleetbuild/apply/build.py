@@ -18,10 +18,12 @@ from fleetbuild.ansible.role_results import RoleResult, is_disk_full, role_resul
 from fleetbuild.ansible.silent_nodes import AGAIN, tell_waiting
 from fleetbuild.apply.build_events import (
     incoming,
+    lacks_cache,
     log_of,
     report_abandoned,
     report_end,
     report_failure,
+    report_missing_cache,
     report_new_builder,
     report_other_groups,
     report_progress,
@@ -138,6 +140,7 @@ class _Builds:
         self._nodes = len({build.node for build in progress.assignments})
         self._events: SimpleQueue[tuple[_Batch, _Report]] = SimpleQueue()
         self._abandoned = _abandoned_builds(run)
+        self._without_cache: set[str] = set()  # nodes that were reported to lack build.cache
 
     def work(self) -> dict[str, WheelResult]:
         """Build everything; return the results by artifact key."""
@@ -227,6 +230,10 @@ class _Builds:
             # Accept one reply per build, and only for builds assigned to this node.
             if assignment := waiting.pop(reply.key, None):
                 self._keep(batch, assignment, reply)
+        elif current and lacks_cache(self._run, event):
+            if event.host not in self._without_cache:
+                report_missing_cache(self._run, current)
+            self._without_cache.add(event.host)
         elif current:
             report_progress(self._run, current, event)
 

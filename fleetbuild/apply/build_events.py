@@ -53,6 +53,25 @@ def report_abandoned(run: Run, assignment: BuildAssignment) -> None:
     run.tell("build", "warning", message, group=assignment.group, node=node)
 
 
+def lacks_cache(run: Run, event: TaskEvent) -> bool:
+    """Return whether an event is the result of the toolchain role, without the compiler cache."""
+    facts = event.result.get("ansible_facts")
+    result = facts.get("toolchain_result") if isinstance(facts, dict) else None
+    found = result.get("found") if isinstance(result, dict) else None
+    return run.plan.cache != "none" and isinstance(found, dict) and run.plan.cache not in found
+
+
+def report_missing_cache(run: Run, assignment: BuildAssignment) -> None:
+    """Report that a node builds without the compiler cache that build.cache names."""
+    node, cache = assignment.node, run.plan.cache
+    message = (
+        f"{node} has no {cache} (build.cache), and it could not be installed: the wheels are the "
+        "same, but each later build there compiles everything again."
+    )
+    fix = f"Install {cache} on {node}, or set build: {{cache: none}}."
+    run.tell("build", "warning", message, group=assignment.group, node=node, fix=fix)
+
+
 def report_waiting_groups(run: Run, progress: Progress) -> None:
     """Report the groups that wait for a wheel which is built with another group."""
     building = {key_of(assignment.wheel): assignment for assignment in progress.assignments}

@@ -191,6 +191,10 @@ class FakeFleet:
         if trouble == "toolchain":
             on_event(event(host, "Stop", {"fix": "Install gcc."}, "failed", "gcc is missing."))
             return ended("failed")
+        found = {"gcc": "12.2.0", **({} if trouble == "no cache" else {"ccache": "4.8"})}
+        for _ in range(2):  # for two interpreters
+            facts = {"toolchain_result": {"found": found}}
+            on_event(event(host, "toolchain : Result", {"ansible_facts": facts}))
         for build in builds:
             on_event(event(host, "Wait for the build", {"progress": {"done": 1, "total": 2}}))
             on_event(event(host, "Wait for the build", {"progress": "?"}))

@@ -111,6 +111,16 @@ def test_a_fetch_reports_the_file_that_it_waits_for(fleet: FakeFleet, tmp_path: 
     assert all(event.message.endswith((".whl", ".tar.gz")) for event in going)
 
 
+def test_a_missing_compiler_cache_is_reported_once_a_node(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "no cache"
+    told: list[Event] = []
+    assert carry_out(fleet.run(PLAN, tmp_path, told)).exit_code == 0
+    (warning,) = [event for event in told if event.state == "warning"]
+    assert (warning.stage, warning.node) == ("build", "avx-1")
+    assert warning.message.startswith("avx-1 has no ccache (build.cache)")
+    assert warning.fix == "Install ccache on avx-1, or set build: {cache: none}."
+
+
 def test_a_lease_that_was_taken_over_is_an_event(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-2"] = "expired lease"
     told: list[Event] = []
