@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -16,17 +17,22 @@ COMPILED = re.compile(rb"^(?!# )[^\n]*(?:\s-c\s|Building \w+ object )", re.M)
 CONTEXT = re.compile(r"\s*(?:\d+ )?(?:\|.*)?$")  # the code that a compiler quotes; an empty line
 COMPILER_ERROR = re.compile(
     r"[:)] (?:fatal )?error(?: [A-Z]*\d+)?:|\bundefined reference to\b|^CMake Error\b"
-    r"|^error\[E\d+\]:|^(?:nvcc|ptxas) (?:fatal|error)\b"
+    r"|^error\[E\d+\]:|^(?:nvcc|ptxas) (?:fatal|error)\b|\bcannot find -l|memory exhausted:"
+    r"|build stopped: interrupted by user|^User interrupt$|^g?make\b[^ ]*: \*\*\* .* Interrupt$"
 )
+CMAKE_ERROR = re.compile(r"^CMake Error at .*:$")  # the lines below it, indented, say the reason
 ERROR = re.compile(r"\berror\b|No such file|not found|Error:", re.I)
 PIPS_OWN = re.compile(
     r"subprocess-exited-with-error|error: Failed|ERROR: Failed|This error originates"
     r"|Building wheel for|did not run successfully|metadata-generation-failed"
     r"|Encountered error while|This is an issue with the package|See above for|Failed to build"
+    r"|^Running command (?:Getting requirements|Preparing metadata)|^(?:full command|cwd): "
+    r"|^Processing \./src$|^Building wheels for collected|: (?:started|finished with status '\w+')$"
     r"|^\s*[×╰│─>]*\s*(?:exit code|\[end of output\]|note:|hint:)"
 )
 ANOTHER_ATTEMPT = "Out of memory. Once more"
 MOST_ERRORS = 5
+LONGEST = 300  # characters of an error
 PATIENCE = 10  # seconds for killed processes to be gone
 
 
@@ -181,23 +187,33 @@ def errors_in(log):
     if first:
         return first
     lines = [line.strip() for line in tail(log, 1 << 18).decode("utf-8", "replace").split("\n")]
-    lines = [line for line in lines if line and not PIPS_OWN.search(line)]
     # `# $` is a command of the build. CMake's status lines begin with `--`; some name -Werror.
-    errors = [line for line in lines if ERROR.search(line) and not line.startswith(("# $", "-- "))]
-    return [line[:300] for line in (errors or lines)[-MOST_ERRORS:]]
+    lines = [line for line in lines if line and not PIPS_OWN.search(line) and line[:3] != "# $"]
+    errors = [line for line in lines if ERROR.search(line) and not line.startswith("-- ")]
+    return [line[:LONGEST] for line in (errors or lines)[-MOST_ERRORS:]]
 
 
 def compiler_errors(log):
     """Return a compiler's first errors in the last attempt; later errors often follow from them."""
-    found = []
+    found, cmake, depth = [], "", 0
     try:
         with open(log, encoding="utf-8", errors="replace") as lines:
-            for line in iter(lambda: lines.readline(1 << 16), ""):
+            for line in itertools.chain(iter(lambda: lines.readline(1 << 16), ""), [""]):
                 if line.startswith("# " + ANOTHER_ATTEMPT):
-                    found = []
-                text = line.strip()[:300]
-                if len(found) < MOST_ERRORS and COMPILER_ERROR.search(text) and text not in found:
-                    found.append(text)
+                    found, cmake = [], ""
+                text, indent = line.strip(), len(line) - len(line.lstrip())
+                if cmake and text and indent > depth:
+                    cmake = (cmake + " " + text)[:LONGEST]
+                    continue
+                starts = CMAKE_ERROR.search(text)
+                errors = [cmake] if starts else [cmake, text[:LONGEST]]
+                if len(found) < MOST_ERRORS:
+                    found += [each for each in errors if is_new_error(each, found)]
+                cmake, depth = (text, indent) if starts else ("", 0)
     except OSError:
         return []
-    return found
+    return found[:MOST_ERRORS]
+
+
+def is_new_error(text, found):
+    return text not in found and COMPILER_ERROR.search(text)

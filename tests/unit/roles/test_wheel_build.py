@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.factories.role_modules import CHECKOUT, plugin
 
@@ -446,6 +447,16 @@ def test_without_a_compiler_error_the_last_lines_are_shown(
         "RuntimeError: Error compiling objects for extension",
     ]
     assert wheel_build.errors_in(str(tmp_path / "none")) == []
+
+
+BUILD_LOGS = Path(__file__).parents[1] / "data/build-logs"
+REASONS = yaml.safe_load((BUILD_LOGS / "reasons.yml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", sorted(REASONS))
+def test_the_reason_of_a_broken_build_is_what_broke_it(wheel_build: ModuleType, name: str) -> None:
+    """And never pip's words, such as "Preparing metadata … error"."""
+    assert wheel_build.errors_in(str(BUILD_LOGS / f"{name}.txt")) == REASONS[name]
 
 
 def test_output_of_an_earlier_build_is_not_the_reason(build: Any) -> None:
