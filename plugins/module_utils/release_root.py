@@ -129,7 +129,9 @@ class Root:
             os.unlink(fresh)
         os.symlink(os.path.join("releases", name), fresh)
         os.replace(fresh, self.current)
-        release_files.persist_names(self.path)
+        # The link has moved, so a failure here would deny the switch. A loss of power may undo it.
+        with contextlib.suppress(OSError):
+            release_files.persist_names(self.path)
 
     def put_aside(self, release_id):
         """Rename the folder of the current release, which keeps serving.

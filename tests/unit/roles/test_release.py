@@ -114,6 +114,35 @@ def test_a_disk_that_fills_up_at_any_moment_of_a_switch_hides_no_switch(
     assert ends == {"failed", "switched"}
 
 
+@pytest.mark.parametrize("target", ["b", "back"])
+def test_a_disk_error_fails_a_switch_only_before_the_link_moves(
+    release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """What a run reports is what the node serves."""
+    for age, name in enumerate("xab"):
+        make(root, name, age)
+    for name in "xa":
+        activate(release, root, name)
+    after = "b" if target == "b" else "x"
+
+    def switch(failing: Callable[[], bool]) -> None:
+        def fsync(_: int) -> None:
+            if failing():
+                raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        if target == "b":
+            activate(release, root, "b")
+        else:
+            switching.switch_back(root, False, [])
+
+    with pytest.raises(OSError, match="Input/output error"):
+        switch(lambda: True)
+    assert root.serving() == "a"
+    switch(lambda: root.serving() == after)
+    assert root.serving() == after
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 def test_a_disk_that_is_full_after_the_switch_does_not_fail_it(
     release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
