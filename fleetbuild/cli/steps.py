@@ -82,6 +82,8 @@ def open_fleet(
             inventory = read_inventory(source, limit=nodes.limit, secrets=secrets)
         except fleetbuild.ConfigAsInventoryError as error:
             raise fleetbuild.ConfigAsInventoryError(error.source, command) from None
+    for sentence in inventory.warnings:
+        run.out.warn(f"warning: {sentence}")
     options = fleet_options(nodes, cluster)
     return fleetbuild.Fleet(inventory, state_dir=run.state_dir, secrets=secrets, **options)
 

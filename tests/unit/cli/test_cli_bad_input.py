@@ -81,6 +81,16 @@ def test_a_pattern_without_matching_hosts_is_an_error(run: Run) -> None:
     refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
 
 
+def test_what_ansible_warns_of_in_an_inventory_is_shown(run: Run, here: Path) -> None:
+    """Such as a host that is listed twice, or a name in --limit that is misspelt."""
+    (here / "hosts.yml").write_text("all: {hosts: {a: {x: 1}, a: {x: 2}, b: {}}}\n")
+    (here / "captures").mkdir()
+    done = run("facts", "hosts.yml", "--facts", "captures", "--limit", "a,absent", "--json")
+    assert "warning: Found duplicate mapping key 'a'." in done.stderr
+    assert "warning: Could not match supplied host pattern, ignoring: absent" in done.stderr
+    assert done.stdout.startswith("{")
+
+
 @pytest.mark.parametrize("command", ["plan", "apply", "facts", "status"])
 def test_an_empty_inventory_does_not_mean_every_inventory_here(run: Run, command: str) -> None:
     refused(run(command, ""), 2, "The inventory is empty")
