@@ -16,7 +16,7 @@ from typing import TypeVar
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.audit.evidence import Results
 from fleetbuild.config import base_folder, with_absolute_playbooks
-from fleetbuild.errors import BlockedError, ConfigError
+from fleetbuild.errors import BlockedError, ConfigError, InventoryError
 from fleetbuild.models import Config, Event, Facts, Inventory, OnEvent, Plan, ignore, now
 from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.plan import FactsSource
@@ -210,12 +210,13 @@ def named_builders(
             f"build.builders is {pattern!r}, but the Nodes of a cluster have no Ansible groups.",
             "Remove build.builders for this plan: each group's own Nodes build.",
         )
-    named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
-    if not named:
+    try:
+        named = list_inventory(inventory.source, limit=pattern, secrets=secrets).hosts
+    except InventoryError as error:
         raise ConfigError(
-            f"build.builders is {pattern!r}, but no host of the inventory matches it.",
+            f"build.builders is {pattern!r}: {error.message}",
             "Name a host or group of the inventory, or remove build.builders.",
-        )
+        ) from None
     # Hosts outside --limit are included: the plan warns that they were not probed.
     return tuple(sorted(named))
 

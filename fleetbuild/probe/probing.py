@@ -212,8 +212,9 @@ def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
 def _late(timeout: float) -> Unreachable:
     return Unreachable(
         reason=f"no answer within {timeout:g} s",
-        fix="look at its load, hung mounts and the shell's profile there, set a longer --timeout,"
-        " or leave it out with fleetbuild_skip: true",
+        fix="check ansible_host and that no firewall drops packets; if you can log in, look at its"
+        " load, hung mounts and the shell's profile there; set a longer --timeout, or leave it out"
+        " with fleetbuild_skip: true",
     )
 
 

@@ -10,7 +10,13 @@ import pytest
 from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.evidence import FileResults, Results, Run
 from fleetbuild.audit.verdict import Verdict
-from fleetbuild.errors import ConfigError, InstallError, RecipeError, ResolutionError
+from fleetbuild.errors import (
+    ConfigError,
+    InstallError,
+    InventoryError,
+    RecipeError,
+    ResolutionError,
+)
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Config
 from fleetbuild.plan.decide import draft_plan, group_fleet
@@ -341,14 +347,19 @@ def test_a_tree_without_a_version_is_planned_with_the_stated_one(site):
         plan({"a": facts()}, "pkg==2.0 @ files/pkg-1.0.tar.gz")
 
 
-def test_a_builder_pattern_without_matching_hosts_is_an_error(monkeypatch):
-    found = SimpleNamespace(hosts={})
-    monkeypatch.setattr("fleetbuild.plan.plan_fleet.list_inventory", lambda *_, **__: found)
+def test_a_builder_pattern_without_matching_hosts_names_its_key(monkeypatch):
+    def found(*_, **__):
+        raise InventoryError("No host of inv.yml matches 'strong'.")
+
+    monkeypatch.setattr("fleetbuild.plan.plan_fleet.list_inventory", found)
     config = Config.model_validate({"build": {"builders": "strong"}})
-    with pytest.raises(ConfigError, match=r"build\.builders is 'strong', but no host") as caught:
+    with pytest.raises(ConfigError, match=r"build\.builders is 'strong': No host") as caught:
         named_builders(inventory(["a"]), config, None)
     assert "remove build.builders" in caught.value.fix
-    found.hosts = {"b": {}, "a": {}}
+    hosts = {"b": {}, "a": {}}
+    monkeypatch.setattr(
+        "fleetbuild.plan.plan_fleet.list_inventory", lambda *_, **__: SimpleNamespace(hosts=hosts)
+    )
     assert named_builders(inventory(["a"]), config, None) == ("a", "b")
 
 
