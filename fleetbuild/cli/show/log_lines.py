@@ -228,8 +228,9 @@ def _went_wrong(event: Event, _: Row, said: str) -> str:
         what = "unreachable"
     where = f" on {event.node}" if event.package and event.node else ""
     own = f"{event.node} says: "
-    if event.package is None and said.startswith(own):
-        because = f" and says: {said.removeprefix(own)}"
+    if said.startswith(own):
+        verb = ", which says" if event.package else " and says"
+        because = f"{verb}: {said.removeprefix(own)}"
     return f"{event.package or event.node} {what}{where}{because}"
 
 

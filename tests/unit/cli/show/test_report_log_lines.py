@@ -126,6 +126,9 @@ def test_a_node_whose_words_are_quoted_is_named_once() -> None:
     assert Log(verbose=True)("install", "failed", **about) == [
         "g: n1 failed to install and says: no space."
     ]
+    assert Log()("build", "failed", package="torch", **about) == [
+        "g: torch failed to build on n1, which says: no space."
+    ]
     log = Log()
     assert log("install", "failed", **about) == []
     assert [unstamped(line) for line in log.lines.failed_nodes()] == [
