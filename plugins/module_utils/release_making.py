@@ -125,7 +125,7 @@ def uv_of(root, params):
     """Return the path of the uv that the controller sent, now or earlier, or ""."""
     if not params["uv"]:
         return ""
-    folder = os.path.dirname(params["staging"])
+    folder = params["path"]
     kept = kept_uv(folder, params["uv"])
     if not os.path.exists(kept):
         try:

@@ -45,7 +45,7 @@ def wanted_files(params):
 
 def missing(root, params, folder):
     """Return the files that are still to be sent; a damaged one is sent again."""
-    kept = kept_uv(os.path.dirname(params["staging"] or ""), params["uv"]) if params["uv"] else ""
+    kept = kept_uv(params["path"], params["uv"]) if params["uv"] else ""
     return [
         file
         for file in wanted_files(params)

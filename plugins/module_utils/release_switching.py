@@ -102,9 +102,10 @@ def take_off(root, params, check):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name)
         pruned, kept = remove_unused(root, sorted(root.made()), in_use)
+        if not kept:
+            remove(os.path.join(root.path, "wheels"))
         if not kept and not named_roots(root.path):
-            for name in ("wheels", ".tools"):  # what all releases share
-                remove(os.path.join(root.path, name))
+            remove(os.path.join(root.path, ".tools"))  # which all names share
     return {**result, "pruned": pruned, "kept": kept}
 
 

@@ -38,7 +38,7 @@ options:
     type: int
     default: 0
   incoming:
-    description: The folder that C(begun) has named for the files, if not C(wheels) in the path.
+    description: The folder that C(begun) has named for the files, if not C(wheels) beside the releases.
     type: path
   whole:
     description: Whether C(begun) has found the release complete, so that C(present) makes nothing.
@@ -331,11 +331,12 @@ def complete(params):
         "verified": False,
     }
     receives = params["state"] in ("begun", "present")
+    root = os.path.join(path, params["release"]) if named else path
     return {
         **params,
         "manifest": by_hand if params["manifest"] is None else params["manifest"],
-        "root": os.path.join(path, params["release"]) if named else path,
-        "staging": os.path.join(path, "wheels") if receives else None,
+        "root": root,
+        "staging": os.path.join(root, "wheels") if receives else None,
     }
 
 

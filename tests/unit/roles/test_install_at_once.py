@@ -23,6 +23,7 @@ from tests.factories.files import make_wheel
 from tests.factories.role_modules import ALONE, plugin
 
 installer = plugin("module_utils.wheel_installer")
+receiving = plugin("module_utils.release_receiving")
 SCRIPT = b"[console_scripts]\nsmall = small:main\n"
 
 
@@ -37,7 +38,7 @@ class Node:
         self.params: dict[str, Any] = {
             **ALONE,
             "release_id": "r1", "python": sys.executable, "keep": 2, "in_use": {}, "whole": False,
-            "staging": f"{self.root.path}/wheels", "activate": True, "name": "default",
+            "path": self.root.path, "staging": f"{self.root.path}/wheels", "activate": True,
             "wheels": [{"file": wheel.name, "sha256": sha256_of(wheel)}],
             "uv": {"file": "uv", "sha256": sha256_of(uv)} if uv else {},
             "manifest": {"id": "r1", "group": "cpu-avx2-cp311", "verified": False, "wheels": []},
@@ -284,3 +285,17 @@ def test_a_limit_is_added_to_the_options_of_the_user() -> None:
     action._connection.options = {}  # as of the connection `local`
     action._limit(500)
     assert action._connection.options == {}
+
+
+def test_a_run_removes_nothing_that_another_name_has_received(
+    release: ModuleType, tmp_path: Path
+) -> None:
+    node = Node(release, tmp_path, None)
+    about = {**node.params, "state": "present", "spec": {"release": "other"}}
+    other = release.complete(about)
+    root = release.Root(other["root"])
+    for file in release.begin(root, other, False)["missing"]:
+        path = Path(receiving.staged(other, file))
+        shutil.copy(Path(receiving.staged(node.params, file)), path)
+    node.install()
+    assert release.install(root, other, False)["active"]

@@ -86,9 +86,9 @@ def test_the_releases_of_another_name_stay_with_what_they_share(
     activate(release, staging, "s")
     assert take_off(root)["pruned"] == ["a", "b"]
     assert staging.serving() == "s"
-    assert Path(root.path, "wheels", "x").is_dir()
+    assert not Path(root.path, "wheels").exists()
     assert take_off(staging)["pruned"] == ["s"]
-    assert Path(root.path, "wheels", "x").is_dir()
+    assert Path(root.path, ".tools", "x").is_dir()
 
 
 def test_folders_of_another_program_are_refused(release: ModuleType, tmp_path: Path) -> None:
