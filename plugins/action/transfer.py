@@ -27,8 +27,8 @@ _SLACK = 60.0  # seconds, to start sftp for each file
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
 _FAILURES = {
     "stopped": "does not run the program that fetches files",
-    # A server outlives an interrupted run by relay.LINGER seconds or more.
-    "port": "uses the port for something else, or for a run that has just ended",
+    # That of another user, or one that still gives files: others give way.
+    "port": "uses the port for something else, or for another run",
     "damaged": "sent bytes with another hash",
     "refused": "refused the connection",
     "silent": "sent too little",

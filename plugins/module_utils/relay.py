@@ -9,8 +9,9 @@ plugins/action/transfer.py runs this file on a node, by standard input; `main` g
 - `patience`, in seconds: a source that gives no piece for so long is left;
 - `pace`, in seconds: so is a source whose pieces take longer than this on average.
 
-It prints JSON once the files are here or no source gives them. A process stays and serves them. A
-piece is neither kept nor given to others before its hash is compared.
+It prints JSON once the files are here or no source gives them. A process stays and serves them,
+until nobody asks any more or this user's next run needs the port. A piece is neither kept nor given
+to others before its hash is compared.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -25,6 +26,7 @@ import re
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -32,9 +34,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import TCPServer, ThreadingMixIn
 
 PIECE = 1 << 20
-START = 5  # seconds within which a source must be listening
+START = 5  # seconds within which a source must be listening, and know the file
 LINGER = 30  # seconds after the last byte for which the server stays, or for `patience`
 LONGEST = 3600  # the same while somebody still fetches
+IDLE = 1  # seconds without a byte, after which a server gives way to the next one
 CLIENTS = 16
 NOBODY = 65534
 
@@ -118,12 +121,29 @@ class Server(ThreadingMixIn, HTTPServer):
         self.strangers = []  # connections that have named no file so far, the oldest first
         self.ended = time.monotonic()  # the last request
         super().__init__(("", spec["port"]), Handler)
+        self.user, self.asking = os.geteuid(), []
+        self.successors = socket.socket(socket.AF_UNIX)
+        self.successors.setblocking(False)
+        with contextlib.suppress(OSError):  # if another user has the name, it gives way to nobody
+            self.successors.bind(waiting_room(spec["port"]))
+            self.successors.listen(1)
 
     def server_bind(self):
         """Listen for both IPv6 and IPv4. No name is looked up, as HTTPServer does."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         TCPServer.server_bind(self)
+
+    def is_wanted(self):
+        """Return whether the next server of the same user waits for the port."""
+        with contextlib.suppress(OSError):  # nobody has asked
+            asking, _ = self.successors.accept()
+            identity = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            if struct.unpack("3i", identity)[1] == self.user:
+                self.asking.append(asking)  # which ends with this process
+            else:
+                asking.close()
+        return bool(self.asking)
 
     def process_request(self, request, client_address):
         """Serve a client, unless there are too many who know the token."""
@@ -192,7 +212,24 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def waiting_room(port):
+    """Return the name at which the next server asks for the port, as abstract as a port."""
+    return f"\0fleetbuild-peers-{port}"
+
+
 def listen(files, spec):
+    """Return a server; if the port is in use by one that an earlier run has left, wait for it."""
+    try:
+        return bound(files, spec)
+    except OSError:
+        with socket.socket(socket.AF_UNIX) as former, contextlib.suppress(OSError):
+            former.settimeout(START - IDLE)
+            former.connect(waiting_room(spec["port"]))
+            former.recv(1)  # nothing comes, but the end
+        return bound(files, spec)
+
+
+def bound(files, spec):
     """Return a server, for IPv6 too where the node has it."""
     try:
         return Server(socket.AF_INET6, files, spec)
@@ -215,8 +252,9 @@ def fetch_from(address, file, spec):
     began, had = time.monotonic(), file.have
     while True:
         reason = ask(address, file, spec)
-        starting = reason == "refused" and file.have == had and time.monotonic() < began + START
-        if not starting:
+        early = file.have == had and time.monotonic() < began + START
+        # It may be the server of an earlier run that has not given way yet.
+        if not early or reason not in ("refused", "unknown"):
             return {address: reason} if reason else {}
         time.sleep(0.1)
 
@@ -234,9 +272,11 @@ def ask(address, file, spec):
         connection.settimeout(spec["patience"])
         server.request("GET", path, headers={"Range": f"bytes={file.have}-"})
         answer = server.getresponse()
-        # Without a length, as in chunks, http.client may read without an end.
-        if answer.status != 206 or answer.length != file.size - file.have:
+        if answer.status != 206:
             return "unknown"
+        # Without a length, as in chunks, http.client may read without an end.
+        if answer.length != file.size - file.have:
+            return "silent"
         while not file.whole:
             problem = file.add(answer.read(file.wanted))
             if problem:
@@ -281,7 +321,8 @@ def serve(server, files, spec, report):
         for file in files:
             file.look()
         idle = time.monotonic() - max(file.changed for file in files)
-        if min(idle, time.monotonic() - server.ended) > server.linger or idle > LONGEST:
+        quiet = min(idle, time.monotonic() - server.ended)
+        if quiet > (IDLE if server.is_wanted() else server.linger) or idle > LONGEST:
             break
         time.sleep(0.05)
 

@@ -38,7 +38,7 @@ options:
     type: int
     default: 0
   incoming:
-    description: The folder that C(begun) has named for the files, if not C(wheels) beside the releases.
+    description: The folder that C(begun) has named for the files, if not C(wheels) beside releases.
     type: path
   whole:
     description: Whether C(begun) has found the release complete, so that C(present) makes nothing.

@@ -52,6 +52,7 @@ class Nodes:
                 'super().__init__(("", spec["port"]), Handler)',
                 'super().__init__((spec["address"], spec["port"]), Handler)',
             )
+            .replace('waiting_room(spec["port"])', 'waiting_room(spec["address"])')
         )
         self.started: list[subprocess.Popen[str]] = []
 
@@ -59,14 +60,15 @@ class Nodes:
         return self.folder / f"node-{number}"
 
     def start(
-        self, number: int, *sources: int, patience: float = 3, pace: float = 3
+        self, number: int, *sources: int, path: Path | None = None, **changed: Any
     ) -> subprocess.Popen[str]:
         spec = {
             "address": f"127.0.0.{number}", "port": self.port, "token": f"t{number}",
             "sources": {f"127.0.0.{source}": f"t{source}" for source in sources},
-            "patience": patience, "pace": pace,
-            "files": [{"path": str(self.path(number)), "size": len(DATA), "sha256": SHA256,
+            "patience": 3, "pace": 3,
+            "files": [{"path": str(path or self.path(number)), "size": len(DATA), "sha256": SHA256,
                        "pieces": PIECES}],
+            **changed,
         }  # fmt: skip
         program = f"{self.source}\n\nmain({spec!r})\n"
         running = subprocess.Popen(
@@ -234,7 +236,7 @@ def test_bytes_without_an_announced_length_are_not_read(nodes: Nodes, port: int)
                 sent.append(1)
 
     with lying(Endless, port):
-        assert said(nodes.start(3, 2))["failures"] == {"127.0.0.2": "unknown"}
+        assert said(nodes.start(3, 2))["failures"] == {"127.0.0.2": "silent"}
     assert len(sent) < 20
 
 
@@ -267,6 +269,45 @@ def test_a_port_in_use_is_said(nodes: Nodes, port: int) -> None:
         other.listen()
         found = said(nodes.start(2, 3))
     assert found == {"missing": [SHA256], "failures": {"": "port"}}
+
+
+def test_a_server_that_only_waits_gives_way_to_the_next_run(nodes: Nodes) -> None:
+    said(nodes.start(2, token="of the first run"))
+    behind = nodes.start(3, 2, patience=30)
+    time.sleep(0.5)
+    assert said(nodes.start(2)) == {"missing": [SHA256], "failures": {}}
+    nodes.path(2).write_bytes(DATA)
+    assert said(behind) == {"missing": [], "failures": {}}
+
+
+def test_a_server_that_gives_files_does_not_give_way(nodes: Nodes) -> None:
+    said(nodes.start(2))
+    behind = nodes.start(3, 2, patience=30)
+    with nodes.path(2).open("r+b") as file:
+        next_run = nodes.start(2, path=nodes.path(5))
+        while next_run.poll() is None:
+            file.write(DATA[file.tell() :][:20_000])
+            file.flush()
+            time.sleep(0.05)
+        file.write(DATA[file.tell() :])
+    assert said(next_run) == {"missing": [SHA256], "failures": {"": "port"}}
+    assert said(behind) == {"missing": [], "failures": {}}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_a_server_gives_way_to_no_other_user(nodes: Nodes) -> None:
+    said(nodes.start(2))
+    nodes.path(2).write_bytes(DATA)
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(60)
+        os.seteuid(relay.NOBODY)
+        try:
+            asking.connect(relay.waiting_room("127.0.0.2"))
+        finally:
+            os.seteuid(0)
+        assert asking.recv(1) == b""  # it is turned away
+    time.sleep(2 * relay.IDLE)
+    assert said(nodes.start(3, 2)) == {"missing": [], "failures": {}}
 
 
 def test_it_ends_with_the_controller(nodes: Nodes) -> None:
