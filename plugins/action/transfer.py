@@ -11,7 +11,7 @@ import shlex
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ..module_utils import relay
@@ -152,9 +152,7 @@ class ActionModule(ActionBase):
         python = python if python.startswith("/") else "/usr/bin/python3"
         limit("transfer", self._connection.transport, "")
         try:
-            answer = self._low_level_execute_command(
-                f"{shlex.quote(python)} -I -", sudoable=False, in_data=program.encode()
-            )
+            answer = self._run_program(f"{shlex.quote(python)} -I -", program.encode())
             said = json.loads(answer["stdout"].strip().splitlines()[-1])
             missing = [sha256 for sha256 in self._files if sha256 in said["missing"]]
             known = {**link.sources, "": ""}
@@ -168,6 +166,13 @@ class ActionModule(ActionBase):
         if missing and link.sources and not failures:
             failures = {"": "stopped"}
         return missing, failures
+
+    def _run_program(self, command: str, program: bytes) -> Any:
+        """Run it; if the connection is lost, once more over a new one. After sftp comes scp so."""
+        try:
+            return self._low_level_execute_command(command, sudoable=False, in_data=program)
+        except AnsibleConnectionFailure:
+            return self._low_level_execute_command(command, sudoable=False, in_data=program)
 
     def _copy(self, path: str, target: str, task_vars: Any) -> dict[str, Any]:
         """Copy a file of the user who logs in to its place, as the other user."""

@@ -8,6 +8,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleConnectionFailure
 
 from tests.factories.role_modules import plugin
 
@@ -61,6 +62,24 @@ def test_an_answer_without_an_end_means_that_nothing_arrived(tmp_path: Path) -> 
     action._low_level_execute_command = fill_memory
     found = action._relay(47100, chain.Chain(str(tmp_path)), LINK, {})
     assert found == (["ab"], {"": "stopped"})
+
+
+def test_a_lost_connection_is_made_again_once(tmp_path: Path) -> None:
+    answers: list[Any] = []
+
+    def answer(*_: object, **__: object) -> Any:
+        if isinstance(found := answers.pop(0), Exception):
+            raise found
+        return found
+
+    action = answered("", tmp_path)
+    action._low_level_execute_command = answer
+    lost, arrived = AnsibleConnectionFailure("lost"), {"stdout": '{"missing": [], "failures": {}}'}
+    answers[:] = [lost, arrived]
+    assert action._relay(47100, chain.Chain(str(tmp_path)), LINK, {}) == ([], {})
+    answers[:] = [lost, lost, arrived]
+    with pytest.raises(AnsibleConnectionFailure):
+        action._relay(47100, chain.Chain(str(tmp_path)), LINK, {})
 
 
 def test_unknown_files_nodes_and_words_are_dropped(tmp_path: Path) -> None:
