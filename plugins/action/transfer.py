@@ -99,10 +99,15 @@ class ActionModule(ActionBase):
         values = (task_vars.get("fleetbuild_peer_address"), task_vars.get("ansible_host"), host)
         address = next(filter(None, map(self._templar.template, values)))
         chain = Chain(peers["folder"])
-        link = chain.join(host, plain_address(address), list(self._files))
+        about = (host, plain_address(address), list(self._files))
+        link = chain.join(*about)
         serves = False
         try:
-            missing, failures = self._relay(peers["port"], chain, link, task_vars)
+            missing, failures = self._relay(peers["port"], chain, link, task_vars, again=True)
+            if missing and relay.LOST.intersection(failures.values()):
+                chain.leave(link)
+                link = chain.join(*about, again=True)
+                missing, failures = self._relay(peers["port"], chain, link, task_vars)
             runs = "" not in failures
             if link.sources:
                 chain.count(given=not missing)
@@ -126,7 +131,7 @@ class ActionModule(ActionBase):
         return chain.turn(link, _SLACK + 2 * size * 8 / 1000 / self._kilobits)
 
     def _relay(
-        self, port: int, chain: Chain, link: Link, task_vars: dict[str, Any]
+        self, port: int, chain: Chain, link: Link, task_vars: dict[str, Any], *, again: bool = False
     ) -> tuple[list[str], dict[str, str]]:
         """Run module_utils/relay.py on the node; return what it lacks, and failures by address.
 
@@ -142,6 +147,7 @@ class ActionModule(ActionBase):
             "patience": pace + link.number / 2,
             # A hostile node could use up a late node's patience with each piece, for days.
             "pace": pace,
+            "again": again,
             "files": [
                 {"path": self._arrivals[sha256], **chain.pieces(path, sha256)}
                 for sha256, path in self._files.items()

@@ -7,7 +7,8 @@ plugins/action/transfer.py runs this file on a node, by standard input; `main` g
 - `sources`, the addresses of nodes to fetch from, each with its token, the nearest first. Without
   any, the controller sends the files, and they are given to others while they grow;
 - `patience`, in seconds: a source that gives no piece for so long is left;
-- `pace`, in seconds: so is a source whose pieces take longer than this on average.
+- `pace`, in seconds: so is a source whose pieces take longer than this on average;
+- `again`, whether the node asks others again if these are LOST: it gives nothing meanwhile.
 
 It prints JSON once the files are here or no source gives them. A process stays and serves them,
 until nobody asks any more or this user's next run needs the port. A piece is neither kept nor given
@@ -38,6 +39,7 @@ START = 5  # seconds within which a source must be listening, and know the file
 LINGER = 30  # seconds after the last byte for which the server stays, or for `patience`
 LONGEST = 3600  # the same while somebody still fetches
 IDLE = 1  # seconds without a byte, after which a server gives way to the next one
+LOST = {"silent", "damaged"}  # failures of sources that were reached
 CLIENTS = 16
 NOBODY = 65534
 
@@ -239,20 +241,20 @@ def bound(files, spec):
 
 def fetch(files, spec):
     """Fetch the files, from the next source wherever one fails; return why, by address."""
-    failures = {}
+    failures, start = {}, time.monotonic() + START
     for address in spec["sources"]:
         for file in files:
             if address not in failures and not file.whole:
-                failures.update(fetch_from(address, file, spec))
+                failures.update(fetch_from(address, file, spec, start))
     return failures
 
 
-def fetch_from(address, file, spec):
+def fetch_from(address, file, spec, start):
     """Fetch the rest of a file; return the reason, by address, if it does not come."""
-    began, had = time.monotonic(), file.have
+    had = file.have
     while True:
         reason = ask(address, file, spec)
-        early = file.have == had and time.monotonic() < began + START
+        early = file.have == had and time.monotonic() < start
         # It may be the server of an earlier run that has not given way yet.
         if not early or reason not in ("refused", "unknown"):
             return {address: reason} if reason else {}
@@ -317,6 +319,8 @@ def serve(server, files, spec, report):
         file.end()
     report.write(json.dumps({"missing": missing, "failures": failures}).encode("utf-8"))
     report.close()
+    if missing and spec["again"] and LOST.intersection(failures.values()):
+        return
     while True:
         for file in files:
             file.look()

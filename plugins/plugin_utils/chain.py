@@ -38,7 +38,7 @@ class Chain:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
-    def join(self, node: str, address: str, hashes: Sequence[str]) -> Link:
+    def join(self, node: str, address: str, hashes: Sequence[str], *, again: bool = False) -> Link:
         """Add a node to the end; its sources have all of these files, or are getting them."""
         with self._shared("state") as state:
             if not state:
@@ -53,8 +53,9 @@ class Chain:
             ]
             # Who listens at a node's port in its place learns the token of that node alone.
             own = {"address": address, "token": secrets.token_hex(16)}
-            links.append({"node": node, **own, "hashes": hashes, "ended": None})
             sources = {link["address"]: link["node"] for link in able[:SOURCES]}
+            about = {"hashes": hashes, "ended": None, "leaves": bool(sources) and not again}
+            links.append({"node": node, **own, **about})
             tokens = {link["address"]: link["token"] for link in able[:SOURCES]}
             return Link(len(links) - 1, own["token"], sources, tokens)
 
@@ -62,6 +63,18 @@ class Chain:
         """Note that a node has its files, and whether it gives them to others."""
         with self._shared("state") as state:
             state["links"][link.number]["ended"] = time.time() if serves else 0
+
+    def leave(self, link: Link) -> None:
+        """Note that a node lost its sources, and wait until the controller sends to no other node.
+
+        Then it joins again. So do the nodes behind it, so nobody asks them now.
+        """
+        with self._shared("state") as state:
+            for each in state["links"]:
+                if each["leaves"] and each["ended"] is None:
+                    each["ended"] = 0
+        with self.turn(link, 0):
+            pass
 
     def count(self, *, given: bool) -> None:
         """Count whether a node got its files from others: perhaps no node reaches another one."""

@@ -100,6 +100,25 @@ def test_a_node_that_takes_files_too_slowly_loses_its_turn(tmp_path: Path) -> No
     assert sends.is_set()
 
 
+def test_nodes_whose_chain_broke_form_another_one(tmp_path: Path) -> None:
+    found, left = chain.Chain(str(tmp_path)), Event()
+    first, second, _ = (found.join(name, name, ["a"]) for name in ("n1", "n2", "n3"))
+
+    def leave() -> None:
+        found.leave(second)
+        left.set()
+
+    with found.turn(first, 60):  # the controller still sends to the node that was killed
+        waiting = Thread(target=leave)
+        waiting.start()
+        assert not left.wait(0.5)
+    found.end(first, serves=False)
+    waiting.join(60)
+    assert found.join("n2", "n2", ["a"], again=True).sources == {}
+    found.leave(second)  # later ones break no chain that was joined again
+    assert list(found.join("n3", "n3", ["a"], again=True).sources) == ["n2"]
+
+
 def test_options_and_paths_do_not_pass_as_addresses() -> None:
     assert chain.plain_address("node-1.example.org") == "node-1.example.org"
     assert chain.plain_address("fe80::1%eth0") == "fe80::1%eth0"

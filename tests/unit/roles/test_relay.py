@@ -65,7 +65,7 @@ class Nodes:
         spec = {
             "address": f"127.0.0.{number}", "port": self.port, "token": f"t{number}",
             "sources": {f"127.0.0.{source}": f"t{source}" for source in sources},
-            "patience": 3, "pace": 3,
+            "patience": 3, "pace": 3, "again": False,
             "files": [{"path": str(path or self.path(number)), "size": len(DATA), "sha256": SHA256,
                        "pieces": PIECES}],
             **changed,
@@ -209,6 +209,17 @@ def test_a_file_that_the_controller_sends_after_all_goes_on_from_its_start(
         time.sleep(1)
         file.write(DATA)
     assert said(behind) == {"missing": [], "failures": {}}
+
+
+def test_nodes_behind_one_that_lost_its_sources_learn_it_at_once(nodes: Nodes, port: int) -> None:
+    began = time.monotonic()
+    with lying(Liar, port):
+        first = nodes.start(3, 2, again=True)
+        behind = nodes.start(4, 3, again=True, patience=60)
+        assert said(first)["failures"] == {"127.0.0.2": "damaged"}
+        assert said(behind)["failures"] == {"127.0.0.3": "silent"}
+    assert time.monotonic() - began < 40
+    assert said(nodes.start(3))["failures"] == {}  # the port is free
 
 
 def test_a_file_that_the_disk_does_not_hold_is_not_whole(nodes: Nodes) -> None:

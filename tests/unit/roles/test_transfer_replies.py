@@ -101,6 +101,17 @@ def test_what_a_node_says_of_others_is_quoted_as_its_words(tmp_path: Path) -> No
     assert others == "n2 says: n1 sent bytes with another hash"
 
 
+def test_a_node_that_lost_its_sources_asks_again(tmp_path: Path) -> None:
+    chain.Chain(str(tmp_path)).join("n1", "10.0.0.1", ["ab"])
+    lost = {"missing": ["ab"], "failures": {"10.0.0.1": "silent"}}
+    answers = [lost, {"missing": [], "failures": {}}]
+    action = answered("", tmp_path)
+    action._low_level_execute_command = lambda *_, **__: {"stdout": json.dumps(answers.pop(0))}
+    peers = {"port": 47100, "folder": str(tmp_path)}
+    assert action._receive(peers, {"inventory_hostname": "n2"}) == {"given_by": "n1"}
+    assert answers == []
+
+
 def test_a_node_that_has_its_files_waits_for_no_turn(tmp_path: Path) -> None:
     found = chain.Chain(str(tmp_path))
     other = found.join("n1", "10.0.0.1", ["ab"])
