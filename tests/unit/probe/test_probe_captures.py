@@ -103,10 +103,10 @@ def test_a_path_that_is_not_a_folder_is_an_error(tmp_path: Path, what: str) -> N
 def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_captures(tmp_path, {"n": {"uname": "Linux"}})
 
-    def refuse(self: Path, *_: Any) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(file: str, *_: Any) -> None:
+        raise PermissionError(13, "Permission denied", file)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(CaptureError, match="uname: Permission denied") as caught:
         load_captures(tmp_path, ["n"])
     assert "permissions" in caught.value.fix
