@@ -183,7 +183,8 @@ class Recipe(Frozen):
     def rungs_when(self, optimize_for: str) -> tuple[str, ...]:
         """Return the rungs that can change the wheel with this optimize_for, weakest first."""
         extra = next((more for use, more in self.rungs_for.items() if use == optimize_for), ())
-        return tuple(rung for rung in RUNGS if rung in {*self.rungs, *extra})
+        named = {*self.rungs, *extra}
+        return tuple(rung for rung in RUNGS if rung in named)
 
     def sms_of(self, sms: tuple[str, ...]) -> tuple[str, ...]:
         """Return the SMs of a node that its wheel has code for."""

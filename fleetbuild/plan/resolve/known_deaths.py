@@ -13,7 +13,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit.evidence import Results, implied_features, shipped_runs, verdict_from
 from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict
-from fleetbuild.models import Facts, LockedFile
+from fleetbuild.models import LockedFile
 from fleetbuild.models.problem import Problem
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.resolution import Resolution
@@ -25,6 +25,7 @@ def nodes_with_known_deaths(
 ) -> dict[str, Problem]:
     """Return the nodes on which a dependency dies, each with versions that ran there."""
     results_of = cache(results.of)  # each file once, whatever the number of nodes
+    implied = cache(implied_features)  # most nodes show the same features as others
 
     @cache
     def verdict(file: LockedFile, kind: _Kind) -> Verdict:
@@ -37,7 +38,8 @@ def nodes_with_known_deaths(
     problems: dict[str, Problem] = {}
     for group in groups:
         for node, facts in group.members.items():
-            kind = _kind(facts, group.target.python)
+            arch = str(facts.arch)
+            kind = (arch, implied(arch, facts.features), facts.sms, group.target.python)
             for file in dependencies[group.name].wheels:
                 found = verdict(file, kind)
                 # A death in code that may never be called was only read: it blocks no node.
@@ -48,11 +50,6 @@ def nodes_with_known_deaths(
 
 
 _Kind = tuple[str, frozenset[str], tuple[str, ...], str]
-
-
-def _kind(facts: Facts, python: str) -> _Kind:
-    arch = str(facts.arch)
-    return arch, implied_features(arch, facts.features), facts.sms, python
 
 
 def _problem(file: LockedFile, found: Verdict, kind: _Kind) -> Problem:
