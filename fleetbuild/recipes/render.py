@@ -7,8 +7,7 @@ text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
@@ -102,8 +101,7 @@ def render_files(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
 
 def render_checks(recipe: Recipe, given: RecipeInput) -> tuple[str, ...]:
     """Return the snippets that must run on every node, without empty ones."""
-    rendered = (_render(recipe, "checks", snippet, given) for snippet in recipe.checks)
-    return tuple(filter(None, rendered))
+    return tuple(filter(None, _render_each(recipe, "checks", recipe.checks, given)))
 
 
 def render_requirements(recipe: Recipe, given: RecipeInput) -> tuple[str, ...]:
@@ -160,12 +158,7 @@ def render_windows(recipe: Recipe, build: WindowsBuild, given: RecipeInput) -> W
         ),
         files=_render_all(recipe, "windows.files", build.files, given),
         bundled={
-            folder: tuple(
-                filter(
-                    None,
-                    (_render(recipe, "windows.bundled", pattern, given) for pattern in patterns),
-                )
-            )
+            folder: tuple(filter(None, _render_each(recipe, "windows.bundled", patterns, given)))
             for folder, patterns in build.bundled.items()
         },
         system=_render_all(recipe, "windows.system", build.system, given),
@@ -190,18 +183,16 @@ def _if(expression: str) -> str:
 def _render_all(
     recipe: Recipe, field: str, values: dict[str, str], given: RecipeInput
 ) -> dict[str, str]:
-    variables = given.variables if values else {}
-    rendered = {
-        name: _text(recipe, f"{field}.{name}", values[name], variables, recipe.variables)
-        for name in sorted(values)
-    }
-    return {name: value for name, value in rendered.items() if value}
+    names = sorted(values)
+    texts = _render_each(recipe, field, [values[name] for name in names], given, names)
+    return {name: text for name, text in zip(names, texts, strict=True) if text}
 
 
 def _render_list(
     recipe: Recipe, field: str, values: tuple[str, ...], given: RecipeInput
 ) -> tuple[str, ...]:
-    lines = (line for value in values for line in _render(recipe, field, value, given).splitlines())
+    texts = _render_each(recipe, field, values, given)
+    lines = (line for text in texts for line in text.splitlines())
     return tuple(_requirement(recipe, field, line) for line in lines if line.strip())
 
 
@@ -216,19 +207,31 @@ def _requirement(recipe: Recipe, field: str, text: str) -> str:
 
 
 def _render(recipe: Recipe, field: str, template: str, given: RecipeInput) -> str:
-    return _text(recipe, field, template, given.variables, recipe.variables)
+    return _render_each(recipe, field, [template], given)[0]
 
 
-def _text(
+def _render_each(
     recipe: Recipe,
     field: str,
-    template: str,
-    values: dict[str, Any],
-    more: Mapping[str, str] = MappingProxyType({}),
-) -> str:
+    templates: Sequence[str],
+    given: RecipeInput,
+    names: Sequence[str] = (),
+) -> list[str]:
+    """Render templates with the values of the wheel and the recipe's own variables."""
+    if not templates:
+        return []
+    fields = [f"{field}.{name}" for name in names] or [field] * len(templates)
+    values = given.variables
+    for name, value in recipe.variables.items():  # once: they are the same for each template
+        values[name] = _text(recipe, fields[0], value, values)
+    return [
+        _text(recipe, place, template, values)
+        for place, template in zip(fields, templates, strict=True)
+    ]
+
+
+def _text(recipe: Recipe, field: str, template: str, values: Mapping[str, Any]) -> str:
     try:
-        for name, value in more.items():
-            values[name] = rendered(value, values)
         return rendered(template, values)
     except (TemplateError, TypeError, ValueError, ArithmeticError) as problem:
         said = str(problem).rstrip(".")

@@ -53,6 +53,12 @@ def test_hnswlib_never_builds_for_the_machine_that_builds():
     }
 
 
+def test_a_variable_that_adds_to_flags_adds_once_to_each_template():
+    mine = parse_recipe(MINIMAL + "variables: {flags: '{{ flags }} -g'}\n", "mine.yml")
+    environment = render_environment(mine, _job("-mavx2"))
+    assert environment == {"CFLAGS": "-O3 -mavx2 -g", "CXXFLAGS": "-O3 -mavx2 -g"}
+
+
 def test_generic_leaves_out_what_needs_intrinsics():
     rungs = find_recipe("anything").rungs
     assert {"avx512vnni", "avx512bf16", "amx"}.isdisjoint(rungs)
