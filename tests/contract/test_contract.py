@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +166,6 @@ def test_an_error_is_two_lines_on_stderr_with_json_too() -> None:
         assert (error.partition(" ")[0], fix.partition(" ")[0]) == ("error:", "fix:")
 
 
-Call = Callable[..., str]
-
-
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every document, from a plan for captures and from one apply on this machine."""
@@ -180,8 +176,13 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     common = f'packages: ["tiny @ {here}/tiny"]\nindex: [{here}/links]\nbuild: {{cache: none}}\n'
     (here / "fleetbuild.yml").write_text(f"{common}install: {{path: {here}/opt}}\n")
     (here / "captured.yml").write_text(f"{common}grouping: {{max_wheel_sets: 2}}\n")
-    call = _caller(here)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.setenv("UV_NO_INDEX", "1")
+        return _documents(here)
 
+
+def _documents(here: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     captured = ("--facts", CAPTURES, "--json", "--state-dir", "captured")
     found["facts --json"] = json.loads(call("facts", FLEET, *captured, code=3))
@@ -209,18 +210,10 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def _caller(here: Path) -> Call:
-    environ = {**os.environ, "UV_NO_INDEX": "1"}
-
-    def call(*args: str | Path, code: int | None = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "fleetbuild", *map(str, args)],
-            cwd=here, env=environ, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert code in (None, done.returncode), (args, done.stdout, done.stderr)
-        return done.stdout
-
-    return call
+def call(*args: str | Path, code: int | None = 0) -> str:
+    done = CliRunner().invoke(app, [*map(str, args)])
+    assert code in (None, done.exit_code), (args, done.stdout, done.stderr)
+    return done.stdout
 
 
 def _names(here: Path, plan: dict[str, Any]) -> list[str]:
