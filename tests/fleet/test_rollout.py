@@ -10,7 +10,7 @@ import pytest
 
 import fleetbuild
 from fleetbuild import Config, Event, Plan, Result
-from tests.fleet.test_apply import source_tree
+from tests.factories.files import make_wheel
 from tests.lab import Lab
 
 NODES = ["one", "three", "two"]
@@ -26,11 +26,7 @@ DRAIN = """
       ansible.builtin.shell: (readlink /opt/fleetbuild/current || echo none) >> {{ log }}
 """
 # A release that works unless its node says otherwise.
-CODE = (
-    "#include <unistd.h>\n"
-    "__attribute__((constructor)) static void check(void) {"
-    ' if (access("/etc/breaks-VERSION", F_OK) == 0) _exit(9); }'
-)
+CODE = "import os\nif os.path.exists('/etc/breaks-VERSION'): os._exit(9)\n"
 
 
 class Fleet:
@@ -38,19 +34,21 @@ class Fleet:
         self.lab, self.folder = lab, folder
         self.inventory = fleetbuild.read_inventory(lab.inventory)
         self.told: list[Event] = []
+        for version in ("1.0", "2.0", "3.0"):
+            code = CODE.replace("VERSION", version).encode()
+            make_wheel(folder / "wheels", "tiny", version, files={"tiny.py": code})
 
     def plan(self, version: str, **rollout: Any) -> Plan:
         """A plan for another version of the package, and so another release."""
-        tree = self.folder / version / "tiny"
-        if not tree.exists():
-            tree.parent.mkdir()
-            source_tree(tree, code=CODE.replace("VERSION", version))
-        config = Config.model_validate({"rollout": {"serial": 1, "max_fail": 0, **rollout}})
+        config = Config.model_validate({
+            "rollout": {"serial": 1, "max_fail": 0, **rollout},
+            "index": [str(self.folder / "wheels")], "build": {"policy": "published"},
+        })  # fmt: skip
         options: dict[str, Any] = {
             "config": config.within(str(self.folder)),
             "state_dir": self.folder / "state",
         }
-        return fleetbuild.Fleet(self.inventory, **options).plan([f"tiny @ {tree}"])
+        return fleetbuild.Fleet(self.inventory, **options).plan([f"tiny=={version}"])
 
     def apply(self, plan: Plan, **options: bool) -> Result:
         self.told.clear()
@@ -88,11 +86,11 @@ def last_of(plan: Plan) -> str:
 
 
 def test_a_first_install_that_stops_leaves_no_release_behind(fleet: Fleet) -> None:
-    plan = fleet.plan("v1")
+    plan = fleet.plan("1.0")
     broken = last_of(plan)
-    fleet.lab.exec(broken, "touch /etc/breaks-v1", check=True)
+    fleet.lab.exec(broken, "touch /etc/breaks-1.0", check=True)
     result = fleet.apply(plan, rollback_on_failure=True)
-    fleet.lab.exec(broken, "rm /etc/breaks-v1", check=True)
+    fleet.lab.exec(broken, "rm /etc/breaks-1.0", check=True)
     assert states(result) == {**dict.fromkeys(NODES, "rolled_back"), broken: "verify_failed"}
     assert (fleet.serving(), result.exit_code) == (["", "", ""], 7)
     status = fleetbuild.Fleet(fleet.inventory, state_dir=fleet.folder / "state").status()
@@ -102,7 +100,7 @@ def test_a_first_install_that_stops_leaves_no_release_behind(fleet: Fleet) -> No
 def test_hooks_run_around_each_switch_and_nowhere_else(fleet: Fleet) -> None:
     log = fleet.folder / "after"
     plan = fleet.plan(
-        "v1",
+        "1.0",
         before={"playbook": "drain.yml", "timeout": 60},
         after={"command": f'echo "$FLEETBUILD_HOOK $FLEETBUILD_NODE" >> {log}'},
     )
@@ -119,9 +117,9 @@ def test_hooks_run_around_each_switch_and_nowhere_else(fleet: Fleet) -> None:
 
 def test_a_group_that_stops_serves_again_what_it_served_before(fleet: Fleet) -> None:
     before = fleet.serving()
-    plan = fleet.plan("v2", before={"playbook": "drain.yml"})
+    plan = fleet.plan("2.0", before={"playbook": "drain.yml"})
     broken = last_of(plan)
-    fleet.lab.exec(broken, "touch /etc/breaks-v2", check=True)
+    fleet.lab.exec(broken, "touch /etc/breaks-2.0", check=True)
     result = fleet.apply(plan, rollback_on_failure=True)
     assert states(result) == {**dict.fromkeys(NODES, "rolled_back"), broken: "verify_failed"}
     assert (fleet.serving(), result.exit_code) == (before, 7)
@@ -141,13 +139,13 @@ def test_a_node_whose_before_exceeds_its_time_limit_does_not_switch(fleet: Fleet
     before = fleet.serving()
     slow = 'test "$FLEETBUILD_NODE" != three || { echo pods stay; sleep 100; }'
     rollout = {"before": {"command": slow, "timeout": 3}, "max_fail": 1, "canary": 0}
-    result = fleet.apply(fleet.plan("v3", **rollout))
+    result = fleet.apply(fleet.plan("3.0", **rollout))
     assert states(result) == {"one": "installed", "three": "install_failed", "two": "installed"}
     three = next(node for node in result.nodes if node.node == "three")
     assert three.reason == (
         "Not switched, because rollout.before failed: it did not end within 3 s: pods stay."
     )
     assert fleet.serving()[1] == before[1]
-    again = fleet.apply(fleet.plan("v3", max_fail=1))
+    again = fleet.apply(fleet.plan("3.0", max_fail=1))
     assert (again.exit_code, states(again)["three"]) == (0, "installed")
     assert len(set(fleet.serving())) == 1
