@@ -165,3 +165,21 @@ def test_an_apply_that_ignores_hangups_goes_on_without_its_terminal(tmp_path: Pa
     os.close(ours)
     assert process.wait(60) == 0
     assert (tmp_path / "end").read_text() == "reached"
+
+
+LOADING = """
+import sys, types
+def interrupted(name):
+    raise KeyboardInterrupt
+sys.modules["fleetbuild.cli"] = types.ModuleType("fleetbuild.cli")
+sys.modules["fleetbuild.cli"].__getattr__ = interrupted
+from fleetbuild.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_program_loads_ends_it_without_a_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADING], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
