@@ -112,6 +112,11 @@ def _report_os_errors(directory: Path, done: str) -> Iterator[None]:
     """Turn an OSError into an error with a fix."""
     try:
         yield
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CaptureError(
+            f"The captures in {directory} cannot be {done}: {error.filename} is not a folder.",
+            "Name another folder.",
+        ) from error
     except OSError as error:
         where = error.filename or directory
         raise CaptureError(

@@ -146,9 +146,11 @@ def pick_versions(
     found = dict(re.findall(r"^([\w.-]+)==(\S+)", done.stdout, re.MULTILINE))
     if done.returncode == 0 and found.keys() >= ranges.keys():
         return found
-    named = ", ".join(wanted)
+    said, named = _said(done.stderr), ", ".join(wanted)
+    _refuse_unknown([*ranges], said, settings)
+    why = _unreachable(done.stderr) or _short(said) or "uv says nothing"
     raise ResolutionError(
-        f"No version can be chosen for {named}: {_short(done.stderr.strip()) or 'uv says nothing'}",
+        f"No version can be chosen for {named}: {why.rstrip('.')}.",
         "Check names, ranges and constraints, or whether the index answers: fleetbuild doctor.",
     )
 
@@ -348,8 +350,7 @@ def _refused(
     request: LockRequest, stderr: str, settings: IndexSettings, named: Sequence[str]
 ) -> Resolution:
     """Return the problem that uv states; raise if an index lacks one of the named packages."""
-    said = " ".join(re.sub(r"[^\x00-\x7f]|cause:", " ", stderr).split())
-    said = said.replace(f"{_PROJECT} depends on", "you require")
+    said = _said(stderr)
     if _UNASKED.search(said):
         return Resolution(
             problem=_unreachable(stderr) or f"No package index could be reached: {_short(said)}",
@@ -382,6 +383,12 @@ def _refused(
         "packages:.",
         without_wheel=bare[1] if bare else None,
     )
+
+
+def _said(stderr: str) -> str:
+    """Return what uv says, in one line and about the user's own requirements."""
+    said = " ".join(re.sub(r"[^\x00-\x7f]|cause:", " ", stderr).split())
+    return said.replace(f"{_PROJECT} depends on", "you require")
 
 
 def _unreachable(stderr: str) -> str:

@@ -143,3 +143,10 @@ def test_odd_files_count_as_unknown(tmp_path: Path) -> None:
     facts = facts_of(capture)
     assert (facts.state, facts.isa, facts.cpus) == ("ok", None, None)
     assert facts.warnings[0] == "cpuinfo is longer than 16 MB and is not read."
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CaptureError, match="file is not a folder") as caught:
+        save_captures(tmp_path / "file", {"n": {"uname": "Linux"}})
+    assert caught.value.fix == "Name another folder."

@@ -450,7 +450,8 @@ def test_unclear_package_requests_are_errors(site):
     fleet = {"a": facts()}
     (site / "tree").mkdir()
     for text, words in {
-        "pkg>9": "No version can be chosen for pkg>9",
+        "pkg>9": r"chosen for pkg>9: Because only pkg==1.0 is available and you require pkg>9\.$",
+        "pgk": "The package pgk is not on the index",
         "requirements.txt": "is a file that lists packages",
         "./absent": "does not exist",
         "pkg @ ./tree": "only known once its build runs",
