@@ -48,7 +48,9 @@ def make_wheel(
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, data in (*members.items(), *extra):
             if data is not None:
-                archive.writestr(member, data)
+                entry = zipfile.ZipInfo(member)  # of 1980: the same files make the same wheel
+                entry.external_attr = 0o600 << 16
+                archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
     return path
 
 
