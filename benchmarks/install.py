@@ -1,10 +1,14 @@
 """A small wheel installed on 1 and 6 SSH nodes, beside a playbook of four tasks, and scp with uv.
 
 python -m benchmarks.install [--nodes 1 6] [--rounds 2] [--before COMMIT] [--megabytes 190]
+python -m benchmarks.install --here [--rounds 2] [--before COMMIT]   on this machine, without SSH
 
 fleetbuild also probes, reserves, verifies and records; the others do not. All take turns in one run
 on one machine, each from an empty install path, with connections of their own. `sessions` counts
 the calls of ssh, sftp and scp by the controller for each node. CPU is the controller's.
+
+`--here` installs the small wheel and numpy from the store, beside uv, which gets the same files and
+compiles them, too. Its CPU includes all processes. numpy is fetched from PyPI before that.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from uv import find_uv_bin
 
 from benchmarks.apply import Tree, checkout
 from benchmarks.probe import HERE, SCRIPTS, say
+from tests.factories.files import make_wheel
 from tests.lab import Lab
 
 HAND = "/opt/fleetbuild/by-hand"
@@ -215,6 +220,49 @@ def fleet(nodes: int, rounds: int, before: str | None, megabytes: int) -> None:
         )
 
 
+def here(rounds: int, before: str | None) -> None:
+    """Install from the store on this machine, beside uv by hand, and print the table."""
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetbuild-bench-")))
+        trees = [Tree("this", HERE, scratch / "this")]
+        if before:
+            trees.append(Tree(before, stack.enter_context(checkout(before)), scratch / "before"))
+        small = make_wheel(scratch / "wheels", "small", files={"small/__init__.py": b"x = 1"})
+        path, inventory, config = (
+            scratch / name for name in ("opt", "inventory.yml", "config.yml")
+        )
+        local = {"ansible_connection": "local"}
+        inventory.write_text(yaml.safe_dump({"all": {"hosts": {"here": local}}}))
+        index = [str(small.parent), "https://pypi.org/simple"]
+        config.write_text(
+            yaml.safe_dump({"index": index, "build": {"policy": "published"},
+                            "packages": ["small==1.0", "numpy"], "install": {"path": str(path)}})
+        )  # fmt: skip
+        for tree in trees:
+            tree.run("plan", "plan", inventory, "--config", config)
+            tree.run("first apply", "apply")
+            python = (path / "current" / "bin" / "python").resolve()
+            shutil.rmtree(path)
+        hand, uv = scratch / "by-hand", find_uv_bin()
+        options = "--offline --no-index --no-deps --no-cache --compile-bytecode"
+        files = " ".join(map(str, (scratch / "this" / "store" / "files").glob("*/*.whl")))
+        shell = (
+            f"{uv} -q venv -p {python} {hand} && {uv} -q pip install {options} -p {hand} {files}"
+        )
+        by_hand = Way("uv by hand", lambda _: run(["sh", "-c", shell], dict(os.environ), scratch))
+        for number in range(rounds):
+            for tree in trees if number % 2 == 0 else trees[::-1]:
+                tree.run("apply", "apply")
+                shutil.rmtree(path)
+            timed(by_hand.run, scratch, by_hand.wall, by_hand.cpu)
+            shutil.rmtree(hand)
+    say(f"load {os.getloadavg()[0]:.1f}\n| way | wall | CPU |\n|---|---|---|")
+    ours = [(f"fleetbuild apply ({each.name})", each.wall, each.cpu) for each in trees]
+    rows = [(name, wall["apply"], cpu["apply"]) for name, wall, cpu in ours]
+    for name, wall, cpu in (*rows, (by_hand.name, by_hand.wall, by_hand.cpu)):
+        say(f"| {name} | {statistics.median(wall):.1f} s | {statistics.median(cpu):.1f} s |")
+
+
 def main() -> None:
     """Bring the labs up, one after the other, and measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.install")
@@ -222,7 +270,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--before", metavar="COMMIT")
     parser.add_argument("--megabytes", type=int, default=0, help="size of the wheel")
+    parser.add_argument("--here", action="store_true", help="from the store, on this machine")
     given = parser.parse_args()
+    if given.here:
+        here(given.rounds, given.before)
+        return
     for nodes in given.nodes:
         fleet(nodes, given.rounds, given.before, given.megabytes)
 
