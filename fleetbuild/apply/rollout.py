@@ -23,7 +23,7 @@ from fleetbuild.apply.wave import (
     installed_wheels,
     kept_space,
     needed_space,
-    shared_parameters,
+    sign_release,
     wave,
 )
 from fleetbuild.audit.ownership import owners
@@ -112,8 +112,9 @@ def _check_release(run: Run, progress: Progress, group: PlannedGroup) -> Progres
     names = pending_nodes(group, progress.nodes)
     if not names:
         return progress
+    wheels = installed_wheels(progress, group)
     try:
-        wheels = shared_parameters(run, progress, group)["wheels"]
+        sign_release(run, progress, group, wheels)
     except ConfigError as error:
         return _fail(run, progress, group, error.message, error.fix or "")
     paths = [Path(wheel.path) for wheel in wheels]

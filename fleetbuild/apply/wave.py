@@ -214,7 +214,7 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
             ],
             "features": list(group.target.features),
         },
-        **_signed(run, progress, group, wheels),
+        **sign_release(run, progress, group, wheels),
     }
 
 
@@ -226,7 +226,7 @@ def _slowest(run: Run) -> int:
     return max(1, min(_SLOWEST, int(run.plan.bandwidth * 125_000 / shared_by)))
 
 
-def _signed(
+def sign_release(
     run: Run, progress: Progress, group: PlannedGroup, wheels: Sequence[InstalledWheel]
 ) -> dict[str, Any]:
     """Return the signed statement about a release; empty if signing.key is not set."""
