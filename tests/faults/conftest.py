@@ -8,18 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scene import Scene, make_scene
+from tests.faults.scene import Peers, Scene, make_scene
 from tests.fleet.conftest import make_labs
 
 
 @pytest.fixture(scope="session")
 def scene(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     for make in make_labs(pytestconfig):
-        made = make_scene(make, tmp_path_factory.mktemp("faults"), ["one"])
-        yield made
-        made.lab.down()
-        for disk in made.disks.values():
-            disk.drop()
+        yield from play(make_scene(make, tmp_path_factory.mktemp("faults"), ["one"], Scene))
+
+
+@pytest.fixture(scope="session")
+def peers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    for make in make_labs(pytestconfig):
+        nodes = ["one", "two", "three"]
+        yield from play(make_scene(make, tmp_path_factory.mktemp("peers"), nodes, Peers))
+
+
+def play(scene: Scene) -> Iterator[Scene]:
+    """Yield the scene; its lab and its disks are gone afterwards."""
+    yield scene
+    scene.lab.down()
+    for disk in scene.disks.values():
+        disk.drop()
 
 
 @pytest.hookimpl(wrapper=True)

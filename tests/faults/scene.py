@@ -175,14 +175,19 @@ def _is_json(line: str) -> bool:
 
 
 class Scene:
-    """A lab whose nodes serve `first`, with a controller for each plan."""
+    """A lab whose nodes serve `first`, with a controller for each plan.
+
+    Where a method takes a node, several may be joined by commas for the plan of a fleet.
+    """
+
+    size = 2 << 20  # bytes of each wheel
 
     def __init__(self, lab: Lab, folder: Path, disks: Mapping[str, Disk]) -> None:
         self.lab, self.folder, self.disks = lab, folder, disks
         self.wheels = folder / "wheels"
         self.wheels.mkdir()
         for name in ("first", "second", "third"):
-            data = {f"{name}/__init__.py": b"", f"{name}/data.bin": os.urandom(2 << 20)}
+            data = {f"{name}/__init__.py": b"", f"{name}/data.bin": os.urandom(self.size)}
             make_wheel(self.wheels, name, files=data)
         self.trees = {"built": source_tree(folder / "built", setup=_SETUP)}
         self.base = folder / "base"
@@ -279,7 +284,21 @@ class Scene:
         self.lab.start(node)
 
 
-def make_scene(make_lab: Callable[..., Lab], folder: Path, nodes: Sequence[str]) -> Scene:
+class Peers(Scene):
+    """Nodes that give files to each other, while the controller sends for some seconds."""
+
+    size = 12 << 20
+
+    def config(self, policy: str = "published", labels: str = "files") -> Config:
+        distribute = {"peer_port": 47100, "bandwidth": 16.0}
+        rollout = {"canary": 0, "serial": "100%"}
+        update = {"distribute": distribute, "rollout": rollout}
+        return Config.model_validate({**super().config(policy, labels).model_dump(), **update})
+
+
+def make_scene(
+    make_lab: Callable[..., Lab], folder: Path, nodes: Sequence[str], kind: type[Scene]
+) -> Scene:
     """A lab with these nodes, each with a disk for its releases, builds and Ansible's files."""
     tools = folder / "tools"
     tools.mkdir()
@@ -305,7 +324,7 @@ def make_scene(make_lab: Callable[..., Lab], folder: Path, nodes: Sequence[str])
         }
     lab = make_lab({"nodes": specs})
     try:
-        return Scene(lab, folder, disks)
+        return kind(lab, folder, disks)
     except BaseException:  # a disk that stays mounted fails every later run of pytest
         lab.down()
         for disk in disks.values():

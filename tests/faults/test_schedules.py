@@ -85,19 +85,15 @@ def test_a_schedule_of_faults_leaves_a_whole_node(scene: Scene, seed: int) -> No
         for run in runs:
             assert run.code in CODES, story
             assert "Traceback" not in run.said, story
-        _check(scene, node, controllers, story)
+        check(scene, node, controllers, story)
     # A dead run's lease refuses the other controller for half an hour, and goes on for its own.
     holder = str(scene.look(node)["lease"].get("controller", ""))
     last = next((one for one in controllers if f":{one.state} (" in holder), controllers[0])
     scene.plan_again(node, "second", last)
     ended = last.run()
     assert ended.code == 0, "\n".join([*done, ended.story()])
-    _check(scene, node, controllers, "\n".join(done))
-    found = scene.look(node)
-    assert found["packages"] == ["second"], done
-    assert found["staging"] == [], (found, done)
-    assert {name.partition(".")[2] for name in found["kept"]} <= {*found["releases"]}, (found, done)
-    assert not found["lease"].get("controller"), (found, done)
+    check(scene, node, controllers, "\n".join(done))
+    check_end(scene, node, "\n".join(done))
 
 
 def _perform(scene: Scene, node: str, controllers: list[Controller], step: Step) -> list[Ended]:
@@ -135,7 +131,7 @@ def _at_once(*works: Callable[[], Ended]) -> list[Ended]:
     return ended
 
 
-def _check(scene: Scene, node: str, controllers: list[Controller], story: str) -> None:
+def check(scene: Scene, node: str, controllers: list[Controller], story: str) -> None:
     """Check that the node serves one whole release, and what the controllers keep and left."""
     found = scene.look(node)
     assert found["problem"] == "", f"{found}\n{story}"
@@ -145,3 +141,13 @@ def _check(scene: Scene, node: str, controllers: list[Controller], story: str) -
         controller.check()
         controller.check_nothing_runs()
     assert folders_of_dead_runs() == [], story
+
+
+def check_end(scene: Scene, node: str, story: str) -> None:
+    """Check that the last apply installed `second`, and that nothing else is left of any run."""
+    found = scene.look(node)
+    assert found["packages"] == ["second"], f"{found}\n{story}"
+    assert found["staging"] == [], f"{found}\n{story}"
+    kept = {name.partition(".")[2] for name in found["kept"]}
+    assert kept <= {*found["releases"]}, f"{found}\n{story}"
+    assert not found["lease"].get("controller"), f"{found}\n{story}"
