@@ -28,7 +28,7 @@ _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionErro
 _FAILURES = {
     "stopped": "does not run the program that fetches files",
     # That of another user, or one that still gives files: others give way.
-    "port": "uses the port for something else, or for another run",
+    "port": "uses port {} (distribute.peer_port) for something else, or for another run",
     "damaged": "sent bytes with another hash",
     "refused": "refused the connection",
     "silent": "sent too little",
@@ -119,7 +119,7 @@ class ActionModule(ActionBase):
         finally:
             chain.end(link, serves=serves)
         if missing and failures:
-            return {"not_given": _why(host, link.sources, failures)}
+            return {"not_given": _why(host, link.sources, failures, peers["port"])}
         givers = [name for address, name in link.sources.items() if address not in failures]
         return {"given_by": givers[0]} if givers and not missing else {}
 
@@ -193,10 +193,11 @@ class ActionModule(ActionBase):
         return copied
 
 
-def _why(host: str, sources: dict[str, str], failures: dict[str, str]) -> str:
+def _why(host: str, sources: dict[str, str], failures: dict[str, str], port: int) -> str:
     """Return why other hosts gave nothing. What this host says of them is quoted as its words."""
-    own = [f"{host} {_FAILURES[failures['']]}"] if "" in failures else []
-    said = "; ".join(f"{sources[at]} {_FAILURES[word]}" for at, word in failures.items() if at)
+    words = {word: text.format(port) for word, text in _FAILURES.items()}
+    own = [f"{host} {words[failures['']]}"] if "" in failures else []
+    said = "; ".join(f"{sources[at]} {words[word]}" for at, word in failures.items() if at)
     return "; ".join([*own, *([f"{host} says: {said}"] if said else [])])
 
 

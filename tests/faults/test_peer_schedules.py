@@ -92,7 +92,7 @@ def test_a_schedule_of_faults_leaves_whole_nodes(peers: Scene, seed: int) -> Non
     ended = controller.run()
     story = "\n".join([*done, ended.story()])
     assert ended.code == 0, story
-    assert "uses the port" not in story, story
+    assert "uses port" not in story, story
     for node in peers.lab.nodes:
         check(peers, node, [controller], story)
         check_end(peers, node, story)

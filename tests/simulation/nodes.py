@@ -257,10 +257,11 @@ class SimulatedNode:
     def _module(self, state: str, job: Mapping[str, Any], **more: Any) -> Work:
         keys = (*ALONE, "release_id", "keep", "in_use", "python")
         known = {name: job[name] for name in keys if name in job}
-        about = {"base": job["path"], "root": str(self.folder), "staging": str(self.staging)}
+        folder = str(self.folder)
+        about = {"path": folder, "root": folder, "staging": str(self.staging)}
         defaults = {"release_id": "", "keep": 2, "in_use": {}, "name": "default", "whole": False}
         params = {**ALONE, **defaults, "activate": False, "verify": {}, **known, **about}
-        params |= {"state": state, "base": None, **more}
+        params |= {"state": state, **more}
 
         def work() -> Reply:
             process = running().process
