@@ -53,7 +53,9 @@ def test_the_controller_sends_a_file_once(make_lab: Callable[..., Lab], tmp_path
         from_nodes = {text for text in given if text.startswith("from n")}
         warnings = given - from_nodes
         assert len(from_nodes) == 2, given  # the first of them comes from this machine
-        assert f"busy uses port {PORT} (distribute.peer_port) for something else" in "".join(warnings)
+        assert f"busy uses port {PORT} (distribute.peer_port) for something else" in "".join(
+            warnings
+        )
         assert set(copied) == set(lab.nodes)
     left = "ls -A /home/fleet/.ansible/tmp /home/fleet/.cache/fleetbuild/incoming 2>/dev/null"
     assert all("-tmp-" not in lab.exec(name, left, check=False).stdout for name in lab.nodes)

@@ -97,7 +97,9 @@ def test_what_a_node_says_of_others_is_quoted_as_its_words(tmp_path: Path) -> No
     peers = {"port": 47100, "folder": str(tmp_path)}
     found = action._receive(peers, {"inventory_hostname": "n2"})["not_given"]
     own, _, others = found.partition("; ")
-    assert own.startswith("n2 uses port 47100 (distribute.peer_port) for something else, or for another run")
+    assert own.startswith(
+        "n2 uses port 47100 (distribute.peer_port) for something else, or for another run"
+    )
     assert others == "n2 says: n1 sent bytes with another hash"
 
 
