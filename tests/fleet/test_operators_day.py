@@ -38,6 +38,6 @@ def test_from_a_requirements_file_to_a_second_version_and_back(
     )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr
     assert ran.stdout.endswith("== The day is over\n")
-    for node in ("gpu-1", "old-1", "leaves"):
+    for node in ("gpu-1", "old-1", "old-2"):
         there = lab.exec(node, "find /opt/fleetbuild -mindepth 1 -not -type d", check=True).stdout
         assert {Path(name).name for name in there.split()} <= {".lock", ".lease"}
