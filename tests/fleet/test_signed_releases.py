@@ -17,7 +17,7 @@ import fleetbuild
 from fleetbuild import BlockedError, Config, Plan, Result
 from fleetbuild.apply import wiring
 from fleetbuild.apply.sign_releases import ReleaseSigner, SignedRelease
-from tests.fleet.test_apply import source_tree
+from tests.factories.files import make_wheel
 from tests.lab import Lab
 
 NODES = ("one", "two")
@@ -47,6 +47,8 @@ class Fleet:
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab, self.folder = lab, folder
         self.inventory = fleetbuild.read_inventory(lab.inventory)
+        for version in ("1.0", "2.0", "3.0"):
+            make_wheel(folder / "wheels", "tiny", version, files={"tiny.py": version.encode()})
 
     def key(self, name: str) -> Path:
         file = self.folder / name
@@ -64,18 +66,18 @@ class Fleet:
         self.lab.exec("one", command, check=True)
 
     def open(self, key: str | None) -> fleetbuild.Fleet:
-        settings: dict[str, Any] = {"rollout": {"canary": 0, "serial": "100%", "max_fail": "50%"}}
+        settings: dict[str, Any] = {
+            "rollout": {"canary": 0, "serial": "100%", "max_fail": "50%"},
+            "index": [str(self.folder / "wheels")],
+            "build": {"policy": "published"},
+        }
         if key:
             settings["signing"] = {"key": str(self.key(key))}
         config = Config.model_validate(settings).within(str(self.folder))
         return fleetbuild.Fleet(self.inventory, config=config, state_dir=self.folder / "state")
 
     def plan(self, version: str, key: str | None = "operator") -> Plan:
-        tree = self.folder / version / "tiny"
-        if not tree.exists():
-            tree.parent.mkdir()
-            source_tree(tree, code=f"// {version}")
-        return self.open(key).plan([f"tiny @ {tree}"])
+        return self.open(key).plan([f"tiny=={version}"])
 
     def serving(self) -> list[str]:
         link = "readlink /opt/fleetbuild/current"
@@ -104,7 +106,7 @@ def release_of(plan: Plan) -> str:
 
 
 def test_a_plan_without_a_key_blocks_the_node_that_needs_one(fleet: Fleet) -> None:
-    plan = fleet.plan("v1", key=None)
+    plan = fleet.plan("1.0", key=None)
     assert (plan.nodes["one"].state, plan.nodes["two"].state) == ("blocked", "ok")
     assert "accepts only signed releases" in str(plan.nodes["one"].reason)
     assert "signing.key" in str(plan.nodes["one"].fix)
@@ -113,11 +115,11 @@ def test_a_plan_without_a_key_blocks_the_node_that_needs_one(fleet: Fleet) -> No
 def test_only_a_release_with_a_good_signature_is_switched_to(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = fleet.plan("v1")
+    first = fleet.plan("1.0")
     result = fleet.open("operator").apply(first)
     assert states(result) == dict.fromkeys(NODES, "installed"), result
     v1 = release_of(first)
-    second = fleet.plan("v2")
+    second = fleet.plan("2.0")
     v2 = release_of(second)
 
     with pytest.raises(BlockedError, match="Only signed releases are accepted by one"):
@@ -148,12 +150,12 @@ def test_only_a_release_with_a_good_signature_is_switched_to(
 
 
 def test_a_rollback_needs_no_key_and_the_next_apply_does(fleet: Fleet) -> None:
-    first, second = fleet.plan("v1"), fleet.plan("v2")
+    first, second = fleet.plan("1.0"), fleet.plan("2.0")
     fleet.open("operator").save_plan(second)
     result = fleet.open(None).rollback()
     assert states(result) == dict.fromkeys(NODES, "rolled_back"), result
     assert fleet.serving() == [release_of(first)] * 2
-    result = fleet.open("operator").apply(fleet.plan("v2"))  # the old plan is overtaken
+    result = fleet.open("operator").apply(fleet.plan("2.0"))  # the old plan is overtaken
     assert states(result) == dict.fromkeys(NODES, "installed")
     assert fleet.serving() == [release_of(second)] * 2
 
@@ -171,7 +173,7 @@ def test_a_rollback_passes_over_a_release_whose_signer_is_not_allowed_any_more(
 def test_a_node_without_ssh_keygen_refuses_with_a_sentence(fleet: Fleet) -> None:
     fleet.lab.exec("one", "mv /usr/bin/ssh-keygen /usr/bin/kept", check=True)
     try:
-        result = fleet.open("operator").apply(fleet.plan("v1"))  # built already
+        result = fleet.open("operator").apply(fleet.plan("1.0"))
     finally:
         fleet.lab.exec("one", "mv /usr/bin/kept /usr/bin/ssh-keygen", check=True)
     assert states(result)["one"] == "install_failed", result
@@ -193,7 +195,7 @@ def test_an_expired_signature_is_drift_and_renewed_without_a_new_environment(
             return super().__call__(about)
 
     fleet.lab.exec("one", "rm /opt/fleetbuild/.signed", check=True)
-    plan = fleet.plan("v3")
+    plan = fleet.plan("3.0")
     ends = int(time.time()) + 60
     monkeypatch.setattr(wiring, "ReleaseSigner", Expiring)
     result = fleet.open("operator").apply(plan)
@@ -206,7 +208,7 @@ def test_an_expired_signature_is_drift_and_renewed_without_a_new_environment(
     late = status()
     assert (late.drift, "was valid until" in late.sentence) == ("expired", True)
     monkeypatch.setattr(wiring, "ReleaseSigner", ReleaseSigner)
-    again = fleet.plan("v3")
+    again = fleet.plan("3.0")
     assert again.groups[0].installs.install == ("one",)
     assert states(fleet.open("operator").apply(again)) == {"one": "installed", "two": "up_to_date"}
     assert status().drift == "none"
