@@ -6,6 +6,7 @@ matrix.md is the same table, checked by hand against upstream; the test compares
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ def capture(row: dict[str, Any]) -> dict[str, str]:
     return texts | ({"lspci": "\n".join(row["others"])} if "others" in row else {})
 
 
+@cache
 def machines() -> dict[str, Facts]:
     """The facts of each machine, read from its capture as the product reads it."""
     return {name: facts_of(capture(row)) for name, row in MACHINES.items()}

@@ -89,6 +89,7 @@ def given_class(*args, **changes):
 # A fleet as it was captured ---------------------------------------------------------------------
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("folder", CAPTURES, ids=lambda folder: folder.name)
 @pytest.mark.parametrize("cuda", [True, False], ids=["cuda", "cpu"])
 @pytest.mark.parametrize("rungs", [TORCH, ALL], ids=["some rungs", "all rungs"])

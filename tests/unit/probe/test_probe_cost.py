@@ -15,6 +15,7 @@ from fleetbuild.probe.parsing.text import MAX_OTHER, MAX_RELEASE, MAX_SECTION
 from fleetbuild.probe.transport.base import LARGEST, LARGEST_COMPLAINT, Answer
 from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable_answer
 
+pytestmark = pytest.mark.no_cover  # tracing adds to the time that is compared
 NONCE = "fleetbuild-" + "0" * 32
 LIMITS = {"cpuinfo": MAX_SECTION, "release": MAX_RELEASE}
 UNITS = {

@@ -9,6 +9,7 @@ import pytest
 from fleetbuild.hardware.pytorch import NEWEST, TORCHES
 from tests.torch_matrix import MACHINES, MATRIX, VERSIONS, cell, machines
 
+pytestmark = pytest.mark.no_cover
 TEXT = MATRIX.read_text()
 UPSTREAM = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| (x86_64|aarch64) \| ([\d. ]+) \|", TEXT, re.M)
 CELLS = {
