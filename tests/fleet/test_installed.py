@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
+from tests.fleet.test_apply import source_tree
 from tests.lab import Lab
 
 ROOT = Path(__file__).parents[2]
@@ -19,13 +20,12 @@ ROOT = Path(__file__).parents[2]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `fleetbuild` program of a virtual environment that holds only the wheel."""
     here = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", here, ROOT], check=True)
-    venv.create(here / "venv", with_pip=True)
+    uv = find_uv_bin()
+    subprocess.run([uv, "build", "-q", "--no-config", "--wheel", "-o", here, ROOT], check=True)
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, here / "venv"], check=True)
     (wheel,) = here.glob("fleetbuild-*.whl")
-    subprocess.run(
-        [here / "venv/bin/python", *pip[1:], "install", wheel], check=True, cwd=here, timeout=600
-    )
+    into = ["--python", str(here / "venv/bin/python")]
+    subprocess.run([uv, "pip", "install", "-q", *into, wheel], check=True, cwd=here)
     return here / "venv/bin/fleetbuild"
 
 
@@ -42,7 +42,8 @@ def test_the_wheel_runs_the_whole_flow(installed: Path, lab: Lab, tmp_path: Path
 
     node = sorted(lab.nodes)[0]
     config = tmp_path / "fleetbuild.yml"
-    config.write_text("packages: [hnswlib==0.8.0]\ninstall: {path: /opt/installed}\n")
+    tree = source_tree(tmp_path / "small")
+    config.write_text(f"packages: [small @ {tree}]\ninstall: {{path: /opt/installed}}\n")
     common = (str(lab.inventory), "--config", str(config), "--limit", node)
 
     planned = fleetbuild("plan", *common)
