@@ -31,19 +31,24 @@ def test_fleetbuild_yml_in_an_inventory_directory_is_not_read_as_inventory(tmp_p
 
 @pytest.mark.parametrize(
     "setting",
-    ["[inventory]\nignore_patterns = old, tmp$\n", "[defaults]\ninventory_ignore_patterns=old\n"],
+    [
+        "[inventory]\nignore_patterns = old, tmp$\n",
+        "[defaults]\ninventory_ignore_patterns=old\n",
+        "",
+    ],
+    ids=["inventory", "defaults", "environment"],
 )
 def test_the_users_own_patterns_still_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     hosts = folder(tmp_path)
     (hosts / "old.yml").write_text("all: {hosts: {retired: {}}}\n")
-    (tmp_path / "ansible.cfg").write_text(setting)
     monkeypatch.chdir(tmp_path)
-    assert [node.name for node in read_inventory("hosts").nodes] == ["h1"]
-    (tmp_path / "ansible.cfg").unlink()
-    assert len(read_inventory("hosts").nodes) == 2
-    monkeypatch.setenv("ANSIBLE_INVENTORY_IGNORE_REGEX", "old")
+    if setting:
+        (tmp_path / "ansible.cfg").write_text(setting)
+    else:
+        assert len(read_inventory("hosts").nodes) == 2
+        monkeypatch.setenv("ANSIBLE_INVENTORY_IGNORE_REGEX", "old")
     assert [node.name for node in read_inventory("hosts").nodes] == ["h1"]
 
 
