@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -145,7 +145,8 @@ def test_a_silent_node_is_left_in_time(nodes: Nodes) -> None:
 class Liar(BaseHTTPRequestHandler):
     """A node of this fleet that knows the token and gives other bytes, or one after the other."""
 
-    drips = False
+    drips, lies = False, Event()
+    lies.set()
 
     def do_GET(self) -> None:
         self.send_response(206)
@@ -154,7 +155,9 @@ class Liar(BaseHTTPRequestHandler):
         while self.drips:
             self.wfile.write(DATA[:1])
             time.sleep(0.1)
-        self.wfile.write(DATA[: relay.PIECE] + bytes(relay.PIECE))
+        self.wfile.write(DATA[: relay.PIECE])
+        self.lies.wait(50)
+        self.wfile.write(bytes(relay.PIECE))
 
     def log_message(self, *_: object) -> None:
         pass
@@ -212,10 +215,14 @@ def test_a_file_that_the_controller_sends_after_all_goes_on_from_its_start(
 
 
 def test_nodes_behind_one_that_lost_its_sources_learn_it_at_once(nodes: Nodes, port: int) -> None:
-    began = time.monotonic()
-    with lying(Liar, port):
-        first = nodes.start(3, 2, again=True)
+    began, lies = time.monotonic(), Event()
+    with lying(type("Handler", (Liar,), {"lies": lies}), port):
+        first = nodes.start(3, 2, again=True, patience=60)
         behind = nodes.start(4, 3, again=True, patience=60)
+        while not (nodes.path(4).exists() and nodes.path(4).stat().st_size >= relay.PIECE):
+            assert time.monotonic() < began + 40
+            time.sleep(0.01)
+        lies.set()
         assert said(first)["failures"] == {"127.0.0.2": "damaged"}
         assert said(behind)["failures"] == {"127.0.0.3": "silent"}
     assert time.monotonic() - began < 40
