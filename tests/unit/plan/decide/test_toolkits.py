@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, serves
@@ -605,13 +605,19 @@ def allowed(
 
 
 def grade(torch: Torch, toolkit: str, sms: set[str], archs: set[str]) -> tuple[object, ...]:
-    """Evidence, then what PyTorch calls stable, then the version."""
-    evidence = EVIDENCE.index(torch.evidence(toolkit, sms, archs))
+    """Evidence, then what PyTorch calls stable, then how near it is to a release if nobody is known
+    to have built it, then the version."""
+    evidence = torch.evidence(toolkit, sms, archs)
     release = torch.releases.get(toolkit)
-    return -evidence, not (release and release.status == "experimental"), version_key(toolkit)
+    stable = not (release and release.status == "experimental")
+    known = list(TOOLKITS)
+    steps = [abs(known.index(toolkit) - known.index(cuda)) for cuda in torch.releases]
+    far = min(steps, default=0) if evidence == "buildable" else 0
+    return -EVIDENCE.index(evidence), stable, -far, version_key(toolkit)
 
 
 @many
+@example({"torch": "1.12.1"}, [facts("avx2", sms=("6.2",), driver="450.80.02")], "cp39", None)
 @given(packages, fleets, st.sampled_from(TAGS), pins)
 def test_the_choice_is_the_best_that_the_tables_allow(
     versions: dict[str, str], members: list[Facts], tag: str, pin: str | None
