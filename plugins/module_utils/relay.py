@@ -139,7 +139,7 @@ class Server(ThreadingMixIn, HTTPServer):
     def is_wanted(self):
         """Return whether the next server of the same user waits for the port."""
         with contextlib.suppress(OSError):  # nobody has asked
-            asking, _ = self.successors.accept()
+            asking = self.successors.accept()[0]
             identity = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             if struct.unpack("3i", identity)[1] == self.user:
                 self.asking.append(asking)  # which ends with this process

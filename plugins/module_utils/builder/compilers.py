@@ -53,7 +53,9 @@ def count_reused(params, environment):
         except OSError:
             return 0, 0
         return sum(map(said.count, CCACHE_HITS)), said.count("cache_miss")
-    sccache = shutil.which(params["cache"], path=environment["PATH"])
+    if params["cache"] != "sccache":
+        return 0, 0
+    sccache = shutil.which("sccache", path=environment["PATH"])
     if sccache is None:
         return 0, 0
     ask = [sccache, "--show-stats", "--stats-format", "json"]
