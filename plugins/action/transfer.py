@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
@@ -175,10 +176,11 @@ class ActionModule(ActionBase):
 
     def _run_program(self, command: str, program: bytes) -> Any:
         """Run it; if the connection is lost, once more over a new one. After sftp comes scp so."""
+        run = partial(self._low_level_execute_command, command, sudoable=False, in_data=program)
         try:
-            return self._low_level_execute_command(command, sudoable=False, in_data=program)
+            return run()
         except AnsibleConnectionFailure:
-            return self._low_level_execute_command(command, sudoable=False, in_data=program)
+            return run()
 
     def _copy(self, path: str, target: str, task_vars: Any) -> dict[str, Any]:
         """Copy a file of the user who logs in to its place, as the other user."""

@@ -93,7 +93,7 @@ def test_a_node_that_lies_reaches_nothing_and_the_other_is_served(
     for line in printed.splitlines():
         # What the node says stands behind its name, or marked as what a program printed.
         assert "curl evil" not in line or re.search(
-            r"liar says: |^  \| |on liar(, \d+ compiled)?: ", line
+            r"liar says: |on liar, which says: |^  \| |on liar(, \d+ compiled)?: ", line
         ), line
         assert not re.match(r"\s*fix: .*(evil|touch|rm -rf)", line), line
     result = json.loads((tmp_path / ".fleetbuild/result.json").read_text())["result"]
