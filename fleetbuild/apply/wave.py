@@ -147,8 +147,10 @@ class _Install:
             _listen(self._run, self._group, replies, event)
             if event.ended and event.host in names:
                 result = self._result(event.host, replies, event.ended)
-                self.reported[event.host] = result.state
-                _tell_failure(self._run, result, event.ended)
+                # The end of the reservation can fail as well, which changes nothing.
+                if result.state not in ("installed", self.reported.get(event.host)):
+                    self.reported[event.host] = result.state
+                    _tell_failure(self._run, result, event.ended)
 
         self.hosts |= self._run.tools.run_playbook(
             "install.yml",

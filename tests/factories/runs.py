@@ -226,8 +226,10 @@ class FakeFleet:
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         task = "install_wheel : Make the release"
-        if trouble == "install":
+        if trouble in ("install", "install, end"):
             on_event(event(host, task, {"fix": "Make room."}, "failed", "The disk is full."))
+            if trouble == "install, end":
+                on_event(event(host, "End the reservation", {}, "failed", "The disk is full."))
             return ended("failed")
         reply: dict[str, Any] = {"ok": True, "active": False, "made_by": "uv"}
         if job["verify"]:
