@@ -49,8 +49,10 @@ class Arriving:
 
     def __init__(self, path, size, sha256, pieces):
         self.size, self.sha256, self._pieces = size, sha256, pieces
-        self.have, self.changed = 0, time.monotonic()
+        self.have, self.changed, self._grown = 0, time.monotonic(), 0
         self._more = threading.Condition()
+        with contextlib.suppress(OSError):  # a lost run that still fetches cuts off its own file
+            os.unlink(path)
         self._written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         os.ftruncate(self._written, 0)
         self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -87,7 +89,13 @@ class Arriving:
         return ""
 
     def look(self):
-        """Count the pieces that the controller has written."""
+        """Count the pieces that the controller has written.
+
+        A part of one shows that it still writes: with a low bandwidth, a piece takes long.
+        """
+        grown = os.fstat(self._file).st_size
+        if grown != self._grown:
+            self._grown, self.changed = grown, time.monotonic()
         while not self.whole:
             piece = os.pread(self._file, self.wanted, self.have)
             if len(piece) < self.wanted or not self._is_next(piece):
@@ -141,7 +149,7 @@ class Server(ThreadingMixIn, HTTPServer):
         with contextlib.suppress(OSError):  # nobody has asked
             asking = self.successors.accept()[0]
             identity = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            if struct.unpack("3i", identity)[1] == self.user:
+            if struct.unpack("iII", identity)[1] == self.user:
                 self.asking.append(asking)  # which ends with this process
             else:
                 asking.close()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -52,7 +53,7 @@ class Nodes:
                 'super().__init__(("", spec["port"]), Handler)',
                 'super().__init__((spec["address"], spec["port"]), Handler)',
             )
-            .replace('waiting_room(spec["port"])', 'waiting_room(spec["address"])')
+            .replace('waiting_room(spec["port"])', 'waiting_room((spec["address"], spec["port"]))')
         )
         self.started: list[subprocess.Popen[str]] = []
 
@@ -229,6 +230,36 @@ def test_nodes_behind_one_that_lost_its_sources_learn_it_at_once(nodes: Nodes, p
     assert said(nodes.start(3))["failures"] == {}  # the port is free
 
 
+def test_a_lost_run_does_not_cut_off_the_file_of_the_next_one(tmp_path: Path) -> None:
+    """The connection was lost, and the node has not noticed yet."""
+    about = (str(tmp_path / "file"), len(DATA), SHA256, PIECES)
+    lost, following = relay.Arriving(*about), relay.Arriving(*about)
+    (tmp_path / "file").write_bytes(DATA)  # by the controller
+    lost.end()
+    following.look()
+    assert following.whole
+
+
+def test_the_next_run_of_a_user_with_a_large_number_is_known(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Successors:
+        def accept(self) -> tuple[Any, str]:
+            return self, ""
+
+        def getsockopt(self, *_: int) -> bytes:
+            return struct.pack("iII", 1, 3_000_000_000, 1)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(os, "geteuid", lambda: 3_000_000_000)
+    server = relay.bound([], {"port": port, "token": "t", "patience": 1})
+    with server, server.successors:
+        server.successors = Successors()
+        assert server.is_wanted()
+
+
 def test_a_file_that_the_disk_does_not_hold_is_not_whole(nodes: Nodes) -> None:
     said(nodes.start(2))
     nodes.path(2).write_bytes(DATA)
@@ -313,14 +344,14 @@ def test_a_server_that_gives_files_does_not_give_way(nodes: Nodes) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
-def test_a_server_gives_way_to_no_other_user(nodes: Nodes) -> None:
+def test_a_server_gives_way_to_no_other_user(nodes: Nodes, port: int) -> None:
     said(nodes.start(2))
     nodes.path(2).write_bytes(DATA)
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(60)
         os.seteuid(relay.NOBODY)
         try:
-            asking.connect(relay.waiting_room("127.0.0.2"))
+            asking.connect(relay.waiting_room(("127.0.0.2", port)))
         finally:
             os.seteuid(0)
         assert asking.recv(1) == b""  # it is turned away
