@@ -105,7 +105,7 @@ class ActionModule(ActionBase):
         serves = False
         try:
             missing, failures = self._relay(peers["port"], chain, link, task_vars, again=True)
-            if missing and relay.LOST.intersection(failures.values()):
+            if missing and link.sources and relay.LOST.intersection(failures.values()):
                 chain.leave(link)
                 link = chain.join(*about, again=True)
                 missing, failures = self._relay(peers["port"], chain, link, task_vars)

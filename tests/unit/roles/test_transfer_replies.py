@@ -114,6 +114,16 @@ def test_a_node_that_lost_its_sources_asks_again(tmp_path: Path) -> None:
     assert answers == []
 
 
+def test_a_node_without_sources_cannot_have_lost_them(tmp_path: Path) -> None:
+    """Otherwise its words would end the others' chain, and leave a link that never ends."""
+    found = chain.Chain(str(tmp_path))
+    action = answered('{"missing": ["ab"], "failures": {"": "silent"}}', tmp_path)
+    action._send = lambda _: None
+    about = {"inventory_hostname": "n1", "ansible_host": "10.0.0.1"}
+    action._receive({"port": 47100, "folder": str(tmp_path)}, about)
+    assert found.join("n2", "10.0.0.2", ["ab"]).sources == {}
+
+
 def test_a_node_that_has_its_files_waits_for_no_turn(tmp_path: Path) -> None:
     found = chain.Chain(str(tmp_path))
     other = found.join("n1", "10.0.0.1", ["ab"])
