@@ -209,7 +209,7 @@ def compiler_errors(log):
                 errors = [cmake] if starts else [cmake, text[:LONGEST]]
                 if len(found) < MOST_ERRORS:
                     found += [each for each in errors if is_new_error(each, found)]
-                cmake, depth = (text, indent) if starts else ("", 0)
+                cmake, depth = (text[:LONGEST], indent) if starts else ("", 0)
     except OSError:
         return []
     return found[:MOST_ERRORS]

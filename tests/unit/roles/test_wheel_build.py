@@ -436,6 +436,14 @@ def test_the_compilers_first_errors_are_shown_without_pips_output(
     assert rest == [f"b.cc:{number}: error: it follows from the first" for number in range(4)]
 
 
+def test_a_long_line_of_cmake_is_cut_as_other_lines(
+    wheel_build: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text(f"CMake Error at {'x' * 60_000}:\n")
+    (error,) = wheel_build.errors_in(str(tmp_path / "log"))
+    assert len(error) == 300
+
+
 def test_without_a_compiler_error_the_last_lines_are_shown(
     wheel_build: ModuleType, tmp_path: Path
 ) -> None:
