@@ -276,8 +276,11 @@ release_files() {
 # start-up) and without leaving .pyc files behind.
 about='
 import os, sys
-# Of a virtual environment, the interpreter that it links to: an environment comes and goes.
-path, tag = os.path.realpath(sys.executable), "%d.%d" % sys.version_info[:2]
+# Of a virtual environment, the interpreter that it links to: an environment comes and goes. From
+# 3.11 on, Python names it for one that has a copy, too.
+base = getattr(sys, "_base_executable", None) or sys.executable
+path = os.path.realpath(base if os.path.exists(base) else sys.executable)
+tag = "%d.%d" % sys.version_info[:2]
 try:
     import _imp
     soabi = _imp.extension_suffixes()[0][1:-3]

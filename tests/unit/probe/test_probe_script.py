@@ -123,12 +123,16 @@ def test_a_real_interpreter_is_listed(tmp_path: Path) -> None:
     assert all(python.venv is not None for python in facts.pythons)
 
 
+COPIES = sys.version_info >= (3, 11)  # an older Python does not know what it was copied from
+
+
+@pytest.mark.parametrize("options", [[], *([["--copies"]] if COPIES else [])])
 def test_an_active_virtual_environment_gives_the_interpreter_that_it_was_made_from(
-    tmp_path: Path,
+    options: list[str], tmp_path: Path
 ) -> None:
     """A release outlives it, and the next shell may not have it."""
     venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", *options, venv], check=True)
     search = f"{venv}/bin:{os.environ['PATH']}"
     facts = facts_of({"python": run(tmp_path, PATH=search, HOME=str(tmp_path))["python"]})
     assert facts.pythons[0].path == os.path.realpath(sys.executable)
