@@ -55,11 +55,11 @@ def _no_python(wanted: str | None, facts: Facts) -> NotEligible:
     )
     has = f" It has {found}." if found else ""
     what = f"Python {wanted}" if wanted else "CPython"
-    return NotEligible(
-        f"The node has no {what}.{has}",
-        f"Install it ({_command(wanted, facts)}), or choose an installed one with python: or "
-        "fleetbuild_python.",
-    )
+    fix = f"Install it ({_command(wanted, facts)}), or choose an installed one with python: or "
+    fix += "fleetbuild_python."
+    if wanted and _is_path(wanted):
+        fix += " A link or a virtual environment is listed by the interpreter that it leads to."
+    return NotEligible(f"The node has no {what}.{has}", fix)
 
 
 def _command(wanted: str | None, facts: Facts) -> str:

@@ -169,6 +169,9 @@ def test_a_missing_interpreter_names_the_installed_ones():
     node = planned_node_of(facts(), Config(python="3.13"))
     assert "no Python 3.13. It has 3.11.2 (/usr/bin/python3)" in node.reason
     assert "apt install python3.13" in node.fix
+    environment = planned_node_of(facts(), Config(python="/opt/venv/bin/python3"))
+    assert "no Python /opt/venv/bin/python3. It has 3.11.2 (/usr/bin/python3)" in environment.reason
+    assert "A link or a virtual environment is listed by the interpreter" in environment.fix
     musl = facts(
         libc=Libc(family="musl", version="1.2.4"), os=facts().os.model_copy(update={"id": "alpine"})
     )
