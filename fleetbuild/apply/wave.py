@@ -95,9 +95,7 @@ def wave(
     run.state.mark_ended(outcome.nodes)
     for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
-        told = work.reported.get(result.node) == result.state
-        if result.hook_failed or not (told or result.state == "installed"):
-            _tell_failure(run, result, work.hosts.get(result.node))
+        work.report(result, work.hosts.get(result.node))
     progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
     return publish_labels(
         run, progress, {name: manifest(run, progress, group, name) for name in names}
@@ -111,7 +109,7 @@ class _Install:
         self, run: Run, progress: Progress, group: PlannedGroup, specs: Mapping[str, dict[str, Any]]
     ) -> None:
         self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
-        self.reported: dict[str, str] = {}  # states of failed nodes that the operator knows already
+        self._reported: dict[str, str] = {}  # failed nodes and states that the operator knows
         self._run, self._progress, self._group, self._specs = run, progress, group, specs
 
     def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
@@ -140,17 +138,20 @@ class _Install:
         replies = self._play(names, **changes) if names else {}
         return {name: self._result(name, replies, self.hosts.get(name)) for name in names}
 
+    def report(self, result: NodeResult, host: HostRun | None) -> None:
+        """Tell of a failure, once: the end of the reservation can fail as well."""
+        known = result.state in ("installed", self._reported.get(result.node))
+        if result.hook_failed or not known:
+            self._reported[result.node] = result.state
+            _tell_failure(self._run, result, host)
+
     def _play(self, names: Sequence[str], **changes: Any) -> dict[str, RoleResult]:
         replies: dict[str, RoleResult] = {}
 
         def on_event(event: TaskEvent) -> None:
             _listen(self._run, self._group, replies, event)
             if event.ended and event.host in names:
-                result = self._result(event.host, replies, event.ended)
-                # The end of the reservation can fail as well, which changes nothing.
-                if result.state not in ("installed", self.reported.get(event.host)):
-                    self.reported[event.host] = result.state
-                    _tell_failure(self._run, result, event.ended)
+                self.report(self._result(event.host, replies, event.ended), event.ended)
 
         self.hosts |= self._run.tools.run_playbook(
             "install.yml",

@@ -175,7 +175,7 @@ class ActionModule(ActionBase):
         return missing, failures
 
     def _run_program(self, command: str, program: bytes) -> Any:
-        """Run it; if the connection is lost, once more over a new one. After sftp comes scp so."""
+        """Run it; if the connection is lost, once more over a new one, as Ansible copies files."""
         run = partial(self._low_level_execute_command, command, sudoable=False, in_data=program)
         try:
             return run()

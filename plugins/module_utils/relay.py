@@ -223,7 +223,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def waiting_room(port):
-    """Return the name at which the next server asks for the port, as abstract as a port."""
+    """Return the name of the socket at which the next server asks for the port; it has no file."""
     return f"\0fleetbuild-peers-{port}"
 
 
