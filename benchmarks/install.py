@@ -7,8 +7,8 @@ fleetbuild also probes, reserves, verifies and records; the others do not. All t
 on one machine, each from an empty install path, with connections of their own. `sessions` counts
 the calls of ssh, sftp and scp by the controller for each node. CPU is the controller's.
 
-`--here` installs the small wheel and numpy from the store, beside uv, which gets the same files and
-compiles them, too. Its CPU includes all processes. numpy is fetched from PyPI before that.
+`--here` installs two small wheels, then a small one and numpy, from the store, beside uv, which
+gets the same files and compiles them, too. Its CPU includes all processes. numpy comes from PyPI.
 """
 
 from __future__ import annotations
@@ -222,21 +222,34 @@ def fleet(nodes: int, rounds: int, before: str | None, megabytes: int) -> None:
 
 def here(rounds: int, before: str | None) -> None:
     """Install from the store on this machine, beside uv by hand, and print the table."""
+    rows = [
+        row
+        for packages in (("small", "tiny"), ("small", "numpy"))
+        for row in release_here(packages, rounds, before)
+    ]
+    say(f"load {os.getloadavg()[0]:.1f}\n| release | way | wall | CPU |\n|---|---|---|---|")
+    for row in rows:
+        say(row)
+
+
+def release_here(packages: Sequence[str], rounds: int, before: str | None) -> list[str]:
+    """Install a release of these packages, in turns with uv by hand; return rows of the table."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetbuild-bench-")))
         trees = [Tree("this", HERE, scratch / "this")]
         if before:
             trees.append(Tree(before, stack.enter_context(checkout(before)), scratch / "before"))
-        small = make_wheel(scratch / "wheels", "small", files={"small/__init__.py": b"x = 1"})
+        for name in ("small", "tiny"):
+            make_wheel(scratch / "wheels", name, files={f"{name}/__init__.py": b"x = 1"})
         path, inventory, config = (
             scratch / name for name in ("opt", "inventory.yml", "config.yml")
         )
         local = {"ansible_connection": "local"}
         inventory.write_text(yaml.safe_dump({"all": {"hosts": {"here": local}}}))
-        index = [str(small.parent), "https://pypi.org/simple"]
+        index = [str(scratch / "wheels"), "https://pypi.org/simple"]
         config.write_text(
             yaml.safe_dump({"index": index, "build": {"policy": "published"},
-                            "packages": ["small==1.0", "numpy"], "install": {"path": str(path)}})
+                            "packages": list(packages), "install": {"path": str(path)}})
         )  # fmt: skip
         for tree in trees:
             tree.run("plan", "plan", inventory, "--config", config)
@@ -256,11 +269,13 @@ def here(rounds: int, before: str | None) -> None:
                 shutil.rmtree(path)
             timed(by_hand.run, scratch, by_hand.wall, by_hand.cpu)
             shutil.rmtree(hand)
-    say(f"load {os.getloadavg()[0]:.1f}\n| way | wall | CPU |\n|---|---|---|")
     ours = [(f"fleetbuild apply ({each.name})", each.wall, each.cpu) for each in trees]
-    rows = [(name, wall["apply"], cpu["apply"]) for name, wall, cpu in ours]
-    for name, wall, cpu in (*rows, (by_hand.name, by_hand.wall, by_hand.cpu)):
-        say(f"| {name} | {statistics.median(wall):.1f} s | {statistics.median(cpu):.1f} s |")
+    taken = [(name, wall["apply"], cpu["apply"]) for name, wall, cpu in ours]
+    return [
+        f"| {', '.join(packages)} | {name} | {statistics.median(wall):.1f} s"
+        f" | {statistics.median(cpu):.1f} s |"
+        for name, wall, cpu in (*taken, (by_hand.name, by_hand.wall, by_hand.cpu))
+    ]
 
 
 def main() -> None:
