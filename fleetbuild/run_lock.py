@@ -12,12 +12,14 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fleetbuild.errors import LockedError, UsageError
 from fleetbuild.files import raise_if_full
 from fleetbuild.models import now
 from fleetbuild.state import one_line
+from fleetbuild.text import age, clean
 
 
 @contextmanager
@@ -61,6 +63,11 @@ def _write_holder(descriptor: int) -> None:
 def _holder(descriptor: int) -> str:
     try:
         holder = json.loads(os.pread(descriptor, 4096, 0))
-        return "process {pid} on {host} since {since}".format_map(holder)
-    except (ValueError, KeyError, TypeError):
+        who = "process {pid} on {host}".format_map(holder)
+        began = datetime.fromisoformat(holder["since"])
+        passed = (datetime.now(UTC) - began).total_seconds()
+        clock = began.astimezone()  # the journal on the screen has this machine's time, too
+    except (ValueError, KeyError, TypeError, OverflowError):
         return "another run"  # read between locking and writing the holder
+    day = "" if clock.date() == datetime.now().astimezone().date() else f"{clock:%Y-%m-%d} "
+    return f"{clean(who, limit=300)} since {day}{clock:%H:%M:%S} ({age(passed)})"

@@ -25,6 +25,14 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun[:-1]}ies" if noun.endswith("ry") else f"{number} {noun}s"
 
 
+def age(seconds: float) -> str:
+    """Return an age: just now, 5 minutes ago, 3 days ago."""
+    for size, noun in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{count(int(seconds // size), noun)} ago"
+    return "just now"
+
+
 @lru_cache(maxsize=10_000)  # a plan compares the same few versions for each node
 def version_key(version: str) -> tuple[int, ...]:
     """Return a key that sorts versions as numbers: 2.4 before 2.28, text without digits first."""

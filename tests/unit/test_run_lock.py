@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,31 @@ def test_the_error_names_holder_and_time(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
         hold_run_lock(path),
-        pytest.raises(LockedError, match=rf"process {os.getpid()} on \S+ since 20") as caught,
+        pytest.raises(LockedError, match=rf"process {os.getpid()} on \S+ since ") as caught,
         hold_run_lock(path),
     ):
         pass
     assert caught.value.exit_code == 8
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("passed", "words"),
+    [
+        (timedelta(seconds=2), r"since [\d-]* ?\d\d:\d\d:\d\d \(just now\)\.$"),
+        (timedelta(minutes=5), r"since [\d-]* ?\d\d:\d\d:\d\d \(5 minutes ago\)\.$"),
+        (timedelta(days=3), r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(3 days ago\)\.$"),
+    ],
+)
+def test_the_start_of_the_other_run_is_a_time_as_people_write_it(
+    tmp_path: Path, passed: timedelta, words: str
+) -> None:
+    path = tmp_path / "lock"
+    holder = {"pid": 7, "host": "deploy", "since": (datetime.now(UTC) - passed).isoformat()}
+    with hold_run_lock(path):
+        path.write_text(json.dumps(holder))
+        with pytest.raises(LockedError, match=f"process 7 on deploy {words}"), hold_run_lock(path):
+            pass
 
 
 def test_the_lock_is_released_if_the_run_fails(tmp_path: Path) -> None:
@@ -55,7 +75,7 @@ def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("signature", ["", "{", "[]", "{}"])
+@pytest.mark.parametrize("signature", ["", "{", "[]", "{}", '{"pid": 1, "host": "", "since": "x"}'])
 def test_an_unreadable_holder_is_called_another_run(tmp_path: Path, signature: str) -> None:
     path = tmp_path / "lock"
     with hold_run_lock(path):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from fleetbuild.text import HIDDEN, clean, count, fold, natural_order, state_option
+from fleetbuild.text import HIDDEN, age, clean, count, fold, natural_order, state_option
 
 __all__ = [
     "HIDDEN",
@@ -102,14 +102,6 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d}"
     return f"{whole // 3600} h {whole % 3600 // 60:02d}"
-
-
-def age(seconds: float) -> str:
-    """Return an age: just now, 5 minutes ago, 3 days ago."""
-    for size, noun in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= size:
-            return f"{count(int(seconds // size), noun)} ago"
-    return "just now"
 
 
 def ago(moment: str) -> str:
