@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from fleetbuild.ansible._runner import Finished, capture, private_dir
+from fleetbuild.ansible.broken_inventories import YAML_SUFFIXES, find_mistake, without_values
 from fleetbuild.ansible.messages import messages, plain, sentence
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
 from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import ConfigAsInventoryError, ConfigError, InventoryError
 from fleetbuild.files import is_there
 
-_YAML = (".yml", ".yaml", ".json")
 _SMALL = 4096  # bytes; only a small file can be a document without groups by mistake
 _KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a number", bool: "a value"}
+_UNPARSED = re.compile(r"Unable to parse (/.*) as an inventory source")
 _FAILURE = re.compile(
     r"(?:Failed to parse inventory with '(?P<plugin>\w+)' plugin|"
     r"Failed to parse \S+ with (?P<older>\w+) plugin): (?P<reason>.*)"
@@ -73,6 +74,8 @@ def list_inventory(
             raise _problem(source, ended)
         listing = _listing(json.loads(ended.out), settings.result(), ended.err)
         listing = replace(listing, warnings=(*listing.warnings, *_by_position(taken)))
+    if any("=" in host for host in listing.hosts):
+        raise _variable_as_host(source, listing)
     if not listing.hosts:
         raise _no_hosts(source, limit, listing.warnings)
     return listing
@@ -146,8 +149,40 @@ def _listing(document: dict[str, Any], settings: Settings, output: str) -> Listi
         hosts={host: hostvars.get(host, {}) for host in order},
         groups={host: tuple(sorted(members[host])) for host in order},
         settings=settings,
-        warnings=tuple(messages(output)),
+        warnings=tuple(_warnings(output)),
     )
+
+
+def _warnings(output: str) -> Iterator[str]:
+    """Yield Ansible's warnings. Those about an unread file of a folder are in our words."""
+    yield from (
+        message
+        for message in messages(output)
+        if not message.startswith(("Failed to parse", "Unable to parse"))
+    )
+    for file in dict.fromkeys(_unwrapped(output)):
+        reason = next(iter(_reasons(output, file).values()), "")
+        what, fix = _mistake(file, reason) or (f"{file}: {without_values(reason)}", "Correct it.")
+        yield f"Some hosts may be missing. {what} {fix}"
+
+
+def _unwrapped(output: str) -> list[Path]:
+    """Return the files that Ansible could not read, as it names them."""
+    paths = map(Path, _UNPARSED.findall(plain(output)))
+    return [path for path in paths if path.is_file()]
+
+
+def _mistake(path: Path, reason: str) -> tuple[str, str] | None:
+    """Return what is wrong in a file and what to do, if it is found."""
+    found = find_mistake(path, reason)
+    return (f"{found.where(path)}: {found.what}", found.fix) if found else None
+
+
+def _mistake_in(source: str) -> tuple[str, str] | None:
+    """Return a mistake of a file that Ansible did read, though not as it is meant."""
+    path = Path(source)
+    plain_file = is_there(source) and path.is_file() and not _is_script(path)
+    return _mistake(path, "") if plain_file else None
 
 
 def _walk(document: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -168,31 +203,64 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             f"The limit file {limit[1]} does not exist.",
             "--limit @FILE names a file with one host per line.",
         )
+    return _unreadable(source, output)
+
+
+def _unreadable(source: str, output: str) -> InventoryError:
     path = Path(source)
-    if is_there(path) and (problem := _file_problem(path)):
-        return problem
-    failures = [match.groupdict() for match in _FAILURE.finditer(output)]
-    plugin = "script" if path.is_file() and os.access(path, os.X_OK) else "ini"
-    plugin = "yaml" if path.suffix in _YAML else plugin
-    reasons = {one["plugin"] or one["older"]: one["reason"] for one in failures}
-    reason = reasons.get(plugin) or next(iter(reasons.values()), "") or sentence(_errors(output))
-    reason = reason.removeprefix("Failed to parse inventory: ").rstrip(" .")
-    if plugin == "script":
-        complaint = output.partition("Standard error from inventory script:\n")[2].partition("\n")[
-            0
-        ]
-        reason += f": {complaint}" if complaint else ""
+    if is_there(path) and not os.access(path, os.R_OK):
         return InventoryError(
-            f"{source}: {reason}", f"Run `{source} --list` and correct the script."
+            f"{path} cannot be read: permission denied.", "Check its owner and permissions."
         )
     if path.is_file() and _is_script(path):
+        if os.access(path, os.X_OK):
+            return _script_problem(source, output)
         return InventoryError(
             f"{source} looks like an inventory script but is not executable.",
             f"Run: chmod +x {source}",
         )
+    broken = path if path.is_file() else next(iter(_unwrapped(output)), path)
+    reasons = _reasons(output, broken.absolute())
+    kind = "yaml" if broken.suffix in YAML_SUFFIXES else "ini"
+    reason = reasons.get(kind) or next(iter(reasons.values()), "") or sentence(_errors(output))
+    if mistake := _mistake(broken, reason):
+        return InventoryError(*mistake)
     return InventoryError(
-        f"{source} cannot be read as an inventory: {reason}",
+        f"{broken} cannot be read as an inventory: {without_values(reason)}",
         f"Correct it; this command shows the same error: ansible-inventory -i {source} --list",
+    )
+
+
+def _reasons(output: str, path: Path) -> dict[str, str]:
+    """Return why Ansible could not read this file, by the plugin that tried."""
+    before, _, _ = output.partition(f"Unable to parse {path} as")
+    _, _, own = before.rpartition("Unable to parse ")  # what it says of the file before is its own
+    return {
+        failure["plugin"] or failure["older"]: _without_prefix(failure["reason"])
+        for failure in _FAILURE.finditer(plain(own))
+    }
+
+
+def _without_prefix(reason: str) -> str:
+    return reason.removeprefix("Failed to parse inventory: ").rstrip(" .")
+
+
+def _script_problem(source: str, output: str) -> InventoryError:
+    reasons = {m["plugin"] or m["older"]: m["reason"] for m in _FAILURE.finditer(output)}
+    reason = reasons.get("script") or next(iter(reasons.values()), "") or sentence(_errors(output))
+    complaint = output.partition("Standard error from inventory script:\n")[2].partition("\n")[0]
+    reason = _without_prefix(reason) + (f": {complaint}" if complaint else "")
+    return InventoryError(f"{source}: {reason}", f"Run `{source} --list` and correct the script.")
+
+
+def _variable_as_host(source: str, listing: Listing) -> InventoryError:
+    """Return the error for a variable in the place of a host, whose name Ansible takes it for."""
+    if mistake := _mistake_in(source):
+        return InventoryError(*mistake)
+    host = next(host for host in listing.hosts if "=" in host)
+    return InventoryError(
+        f"{source}: {host.partition('=')[0][:60]}=… is a variable where a host should be.",
+        "Put it behind the name of a host, or into a section [GROUP:vars].",
     )
 
 
@@ -202,7 +270,7 @@ def _errors(output: str) -> str:
 
 def _is_script(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(2) == b"#!"
+        return file.read(4).startswith((b"#!", b"\x7fELF"))
 
 
 def _vault_problem(source: str, output: str) -> InventoryError | None:
@@ -229,14 +297,6 @@ def _vault_problem(source: str, output: str) -> InventoryError | None:
     return None
 
 
-def _file_problem(path: Path) -> InventoryError | None:
-    if not os.access(path, os.R_OK):
-        return InventoryError(
-            f"{path} cannot be read: permission denied.", "Check its owner and permissions."
-        )
-    return _yaml_problem(path) if path.is_file() and path.suffix in _YAML else None
-
-
 def _without_groups(path: Path) -> InventoryError | None:
     """Return the error for a document that holds no groups, such as {}.
 
@@ -248,7 +308,7 @@ def _without_groups(path: Path) -> InventoryError | None:
 
     try:
         text = path.read_text(encoding="utf-8").strip()
-        if path.suffix not in _YAML and not text.startswith(("{", "[{", "[]")):
+        if path.suffix not in YAML_SUFFIXES and not text.startswith(("{", "[{", "[]")):
             return None
         document = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
@@ -262,24 +322,6 @@ def _without_groups(path: Path) -> InventoryError | None:
     )
 
 
-def _yaml_problem(path: Path) -> InventoryError | None:
-    """Return the position of a YAML error. Parsed here, because Ansible's wording changes."""
-    import yaml  # noqa: PLC0415 (only where something is wrong)
-
-    try:
-        yaml.compose(path.read_bytes(), yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        what = error.problem or error.context or "it cannot be parsed"
-        return InventoryError(f"{path}{where}: not YAML: {what}", "Correct that line.")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        return InventoryError(
-            f"{path}: not YAML: {str(error).splitlines()[0]}", "It must be a UTF-8 text file."
-        )
-    return None
-
-
 def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
     if is_there(source) and _is_configuration(Path(source)):
         return ConfigAsInventoryError(source)
@@ -288,6 +330,8 @@ def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> Inve
             f"No host of {source} matches {limit!r}.",
             f"See its hosts and groups with: ansible-inventory -i {source} --graph",
         )
+    if mistake := _mistake_in(source):
+        return InventoryError(*mistake)
     output = f": {warnings[0]}" if warnings else ""
     return InventoryError(f"{source} names no hosts{output}", "Add hosts below `all`.")
 

@@ -1,0 +1,137 @@
+"""The line of an inventory that Ansible refuses, and that no message holds a value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.ansible.broken_inventories import Mistake, find_mistake, without_values
+from fleetbuild.errors import InventoryError
+from fleetbuild.probe.inventory import read_inventory
+
+SECRET = "hunter2"
+
+
+def found(tmp_path: Path, name: str, content: str | bytes, reason: str = "") -> Mistake | None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return find_mistake(path, reason)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        ("[gpu\nn1\n", 1, "the section [gpu lacks its closing bracket"),
+        ("[gpu] n1\n", 1, "more text follows the section [gpu]"),
+        ("[my gpu]\nn1\n", 1, "[my gpu] is no section"),
+        ("n1\n[gpu:var]\nx=1\n", 2, "[gpu:var] is no kind of section"),
+        (f"[gpu]\nn1 ansible_host=1 ansible_password={SECRET} {SECRET} a={SECRET}\n", 2,
+         "n1 ansible_host=… ansible_password=… and then a word"),
+        (f"n1 ansible_password = {SECRET}\n", 1, "'ansible_password' behind the host n1"),
+        (f"n1 ansible_password='{SECRET} x\n", 1, "the quotation mark in the line of n1"),
+        (f"[gpu]\nansible_password={SECRET}\nn1\n", 2, "ansible_password=… is a variable where a"),
+        (f"[gpu:vars]\nansible_password {SECRET}\n", 2, "ansible_password has no '='"),
+        (f"[gpu:vars]\nsecret: {SECRET}\n", 2, "secret has no '='"),
+        (f"[gpu:vars]\nkey=(\n{SECRET} {SECRET}\n)\n", 3, "this line has no '='"),
+        (f"[all:children]\ngpu a={SECRET}\n[gpu]\nn1\n", 2, "'gpu' … is not the name of a group"),
+        ("n1 n2\n", 1, "'n2' behind the host n1"),
+        ("n[1:3\n", 1, "n[1:3 has a range without its closing bracket"),
+        ("n[1]\n", 1, "n[1] has a range that is not [FIRST:LAST]"),
+        ("n[a:zz]\n", 1, "neither of numbers nor of single letters"),
+        ("n[01:100]\n", 1, "leading zeros"),
+        ("n[3:1]\n", 1, "begins after its end"),
+        ("n[1:3:0]\n", 1, "step"),
+        ("n1:\n", 1, "n1: ends in a colon"),
+        (b"\xef\xbb\xbf[gpu]\nn1\n", 1, "byte order mark"),
+        (b"\xff\xfen\x001\x00", 0, "UTF-16"),
+    ],
+)  # fmt: skip
+def test_the_broken_line_of_an_ini_inventory_is_named(
+    tmp_path: Path, content: str | bytes, line: int, words: str
+) -> None:
+    mistake = found(tmp_path, "hosts.ini", content)
+    assert mistake
+    assert mistake.line == line
+    assert words in mistake.what
+    assert mistake.fix
+    assert SECRET not in mistake.what + mistake.fix
+
+
+def test_groups_that_no_section_declares_are_named_if_ansible_misses_them(tmp_path: Path) -> None:
+    content = "[all:children]\nnope\n[gpu]\nn1\n"
+    assert found(tmp_path, "hosts", content) is None  # another file of a folder may declare it
+    mistake = found(tmp_path, "hosts", content, "includes undefined group 'nope'")
+    assert mistake
+    assert (mistake.line, "[all:children] names the group nope" in mistake.what) == (2, True)
+    content = "[a:children]\nb\n[b:children]\nc\n[c:children]\na\n"
+    mistake = found(tmp_path, "hosts", content, "creates a recursive dependency loop")
+    assert mistake
+    assert (mistake.line, "a is a child of c" in mistake.what) == (6, True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["n[1:3]:22 a=1", "[01:09].example.com", "[::1]:22", "n[a:f]", "n[01:10:3]x[1:2]",
+     "10.0.0.[1:9]", "n1 a='x y' b=\"=\" # c", "fe80::1"],
+)  # fmt: skip
+def test_what_ansible_reads_is_no_mistake(tmp_path: Path, line: str) -> None:
+    assert found(tmp_path, "hosts", f"; x\n[gpu]  # x\n{line}\n[gpu:vars]\n=x\na = b\n") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        ("all:\n  hosts:\n    - n1\n", 2, "hosts: of the group all is a list"),
+        ("all:\n  host:\n    n1:\n", 2, "host: is not expected directly below the group all"),
+        ("all:\n  children:\n    gpu:\n      n1: {}\n", 4, "n1: is not expected directly below"),
+        ("hosts:\n  n1:\n", 1, "hosts: stands in no group"),
+        (f"all:\n  hosts:\n    n1: {SECRET}\n", 3, "the host n1 has a text where its variables"),
+        ("all:\n  hosts:\n    1: {}\n", 3, "the host 1 is not a text"),
+        ("all:\n  hosts:\n    n[1:x]: {}\n", 3, "n[1:x] has a range"),
+        ("all:\n  hosts:\n    ? [a]\n    : 1\n", 3, "a name below hosts: is a list"),
+        (f"all:\n  hosts:\n    n1: {{password: *{SECRET}}}\n", 3, "not YAML: a value begins with"),
+        (f"all:\n  hosts:\n    n1:\n      password: !{SECRET}\n", 4, "a value begins with '!'"),
+        ("all:\n\thosts:\n", 2, "not YAML: found character"),
+        ("plugin: amazon.aws.aws_ec2\n", 1, "configures the inventory plugin amazon.aws.aws_ec2"),
+        (f"all: {SECRET}\n", 1, "the group all is a text"),
+    ],
+)
+def test_the_broken_line_of_a_yaml_inventory_is_named(
+    tmp_path: Path, content: str, line: int, words: str
+) -> None:
+    mistake = found(tmp_path, "hosts.yml", content)
+    assert mistake
+    assert mistake.line == line
+    assert words in mistake.what
+    assert mistake.fix
+    assert SECRET not in mistake.what + mistake.fix
+
+
+def test_a_group_that_contains_itself_by_an_anchor_ends_the_search(tmp_path: Path) -> None:
+    assert found(tmp_path, "a.yml", "all: &all\n  children:\n    gpu: *all\n") is None
+
+
+def test_ansibles_own_reason_loses_what_it_quotes() -> None:
+    assert without_values(f"Expected key=value, got: {SECRET}") == "Expected key=value, got: …"
+    said = f"Error parsing host definition 'n1 a={SECRET}': No closing quotation"
+    assert without_values(said) == "Error parsing host definition: No closing quotation"
+
+
+def test_a_variable_in_the_place_of_a_host_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(f"[gpu]\nansible_password={SECRET}\nn1\n")
+    for source in (tmp_path, tmp_path / "hosts"):
+        with pytest.raises(InventoryError, match=r"ansible_password=… is a variable") as caught:
+            read_inventory(str(source))
+        assert SECRET not in str(caught.value) + caught.value.fix
+
+
+def test_a_broken_file_of_a_folder_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(f"[gpu:vars]\nansible_password {SECRET}\n")
+    (tmp_path / "b").write_text("n1\n")
+    (warning,) = read_inventory(str(tmp_path)).warnings
+    assert f"Some hosts may be missing. {tmp_path}/a, line 2: ansible_password has no" in warning
+    assert SECRET not in warning
+    (tmp_path / "b").unlink()
+    with pytest.raises(InventoryError, match=f"{tmp_path}/a, line 2: ansible_password has"):
+        read_inventory(str(tmp_path))
