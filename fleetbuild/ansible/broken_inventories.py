@@ -193,7 +193,7 @@ def _pattern_mistake(name: str) -> str:
     """Return what is wrong with the name of a host, or with its ranges, else ""."""
     if bracketed := re.fullmatch(r"\[(.+)\](?::\d+)?", name):
         name = "" if ":" in bracketed[1] and bracketed[1].count(":") != 1 else name
-    name = re.sub(r"^([^:]*(?:\[[^\]]*\][^:]*)*):\d+$", r"\1", name)  # not of an IPv6 address
+    name = re.sub(r"^((?:[^:\[\]]|\[[^\]]*\])*):\d+$", r"\1", name)  # not of an IPv6 address
     if name.endswith(":"):
         return (
             "ends in a colon: a file in YAML has a name that ends in .yml, and a port is a number"

@@ -276,11 +276,26 @@ release_files() {
 # start-up) and without leaving .pyc files behind.
 about='
 import os, sys
+tag = "%d.%d" % sys.version_info[:2]
+
+def made_from(program):
+    """Return the interpreter that an environment of copied programs was made from."""
+    folder = os.path.dirname(os.path.dirname(program))
+    try:
+        with open(os.path.join(folder, "pyvenv.cfg")) as file:
+            pairs = [line.partition("=") for line in file.read(65536).splitlines()]
+    except (OSError, ValueError):
+        return program
+    homes = [value.strip() for key, _, value in pairs if key.strip() == "home"]
+    base = os.path.join((homes or [""])[0], "python" + tag)
+    return base if os.path.isabs(base) and os.path.isfile(base) else program
+
 # Of a virtual environment, the interpreter that it links to: an environment comes and goes. From
-# 3.11 on, Python names it for one that has a copy, too.
+# 3.11 on, Python names it for one that has a copy, too; before, its folder is in pyvenv.cfg.
 base = getattr(sys, "_base_executable", None) or sys.executable
 path = os.path.realpath(base if os.path.exists(base) else sys.executable)
-tag = "%d.%d" % sys.version_info[:2]
+if path == os.path.realpath(sys.executable):
+    path = os.path.realpath(made_from(path))
 try:
     import _imp
     soabi = _imp.extension_suffixes()[0][1:-3]

@@ -140,6 +140,31 @@ def test_an_active_virtual_environment_gives_the_interpreter_that_it_was_made_fr
     assert not [python for python in facts.pythons if python.path.startswith(str(venv))]
 
 
+def test_an_environment_of_copies_by_an_older_python_gives_the_interpreter_in_its_home(
+    tmp_path: Path,
+) -> None:
+    """Python 3.10 does not know what it was copied from, and names the folder in pyvenv.cfg."""
+    home, venv = tmp_path / "home", tmp_path / "venv" / "bin"
+    home.mkdir()
+    venv.mkdir(parents=True)
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    (home / name).symlink_to(sys.executable)
+    older = f"import sys; sys._base_executable = sys.executable = {str(venv / 'python3')!r}"
+    command = f'exec {sys.executable} -I -S -B -c "{older}; exec(sys.argv.pop())" "$5"'
+    program(venv, "python3", command)
+
+    def first() -> str:
+        return run(tmp_path, PATH=f"{venv}:/nonexistent")["python"].split()[0]
+
+    assert first() == str(venv / "python3")
+    for home_line in ("home = nowhere", "home =", f"home = {venv}", "\udcff"):
+        text = home_line.encode("utf-8", "surrogateescape")
+        (tmp_path / "venv" / "pyvenv.cfg").write_bytes(text)
+        assert first() == str(venv / "python3")
+    (tmp_path / "venv" / "pyvenv.cfg").write_text(f"home = {home}\nversion = 3.9.2\n")
+    assert first() == os.path.realpath(sys.executable)
+
+
 SMI = """case $* in
 *compute_cap*) {with_it} ;;
 *) echo 'index, name, driver_version'; echo '0, Tesla K40c, 470.256.02' ;;
