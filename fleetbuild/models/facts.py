@@ -35,13 +35,17 @@ class Os(Frozen):
 
 
 class Python(Frozen):
-    """A Python interpreter on a node. `venv` and `headers` are None if unknown."""
+    """A Python interpreter on a node. `venv` and `headers` are None if unknown.
+
+    `links` are other paths that lead to it, also those of virtual environments.
+    """
 
     path: str
     version: str
     soabi: str
     venv: bool | None = None
     headers: bool | None = None
+    links: tuple[str, ...] = ()
 
     @property
     def tag(self) -> str:

@@ -272,7 +272,8 @@ release_files() {
 # --- Python ---
 
 # One line: path, version, SOABI, then "venv" and "headers" where present, or "-" where neither is
-# (a line that ends after SOABI does not say). For any Python 3, without site (a quarter of the
+# (a line that ends after SOABI does not say). Then a line "LINK -> PATH" for each argument that leads
+# to it. For any Python 3, without site (a quarter of the
 # start-up) and without leaving .pyc files behind.
 about='
 import os, sys
@@ -294,7 +295,8 @@ def made_from(program):
 # 3.11 on, Python names it for one that has a copy, too; before, its folder is in pyvenv.cfg.
 base = getattr(sys, "_base_executable", None) or sys.executable
 path = os.path.realpath(base if os.path.exists(base) else sys.executable)
-if path == os.path.realpath(sys.executable):
+known = (path, os.path.realpath(sys.executable))
+if path == known[1]:
     path = os.path.realpath(made_from(path))
 try:
     import _imp
@@ -317,12 +319,18 @@ name = "python" + tag + getattr(sys, "abiflags", "")
 if os.path.exists(os.path.join(sys.base_prefix, "include", name, "Python.h")):
     words.append("headers")
 print(" ".join(words if words[3:] else words + ["-"]))
+# A configuration may name one of these instead.
+links = [link for link in sys.argv[1:] if link != path and os.path.realpath(link) in known]
+for link in links[:16]:
+    print(link + " -> " + path)
 '
 
 # All interpreters start at once; each is printed after the later arguments.
 ask_pythons() {
   [ $# -gt 0 ] || return 0
-  "$1" -I -S -B -c "$about" </dev/null | {
+  # shellcheck disable=SC2086 # a line each
+  (IFS='
+' && set -f && exec "$1" -I -S -B -c "$about" $names) </dev/null | {
     shift
     ask_pythons "$@"
     cat
@@ -336,6 +344,8 @@ pythons_in() {
       [ -f "$python" ] && [ -x "$python" ] && [ "$number" -lt 16 ] || continue
       case $python in */shims/python3.* | *'
 '*) continue ;; esac # pyenv's shims answer for versions that are not there
+      [ ${#names} -gt 8000 ] || names="$names
+$python"
       IFS='
 '
       for known in $pythons; do
@@ -349,7 +359,7 @@ $pythons" number=$((number + 1))
 }
 
 read_python() {
-  pythons='' number=0
+  pythons='' names='' number=0
   IFS=:
   # shellcheck disable=SC2086 # split at the colons
   set -f && set -- $PATH && set +f

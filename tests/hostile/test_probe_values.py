@@ -97,3 +97,15 @@ def test_a_damaged_file_called_like_advice_is_quoted() -> None:
     probe = {**USUAL, "release": json.dumps(manifest), "release-files": said}
     told = facts_of(probe).damaged["default"]
     assert told.startswith(json.dumps(path) + ": other size or time")
+
+
+def test_links_to_pythons_are_bounded_and_name_one_interpreter_each() -> None:
+    line = "/usr/bin/python3.11 3.11.2 cpython-311-x86_64-linux-gnu venv\n"
+    other = "/usr/bin/python3.9 3.9.2 cpython-39-x86_64-linux-gnu venv\n"
+    many = "".join(f"/l{number} -> /usr/bin/python3.11\n" for number in range(900))
+    odd = "/a;b -> /usr/bin/python3.9\n/c -> /usr/bin/none\n-> /usr/bin/python3.9\n"
+    odd += "/two -> /usr/bin/python3.9\n/two -> /usr/bin/python3.11\n"
+    facts = facts_of({**USUAL, "python": line + other + odd + many})
+    links = {python.path: python.links for python in facts.pythons}
+    assert len(links["/usr/bin/python3.11"]) == 16
+    assert links["/usr/bin/python3.9"] == ()

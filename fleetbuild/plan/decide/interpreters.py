@@ -14,6 +14,8 @@ _DEBIAN = {"debian", "ubuntu", "linuxmint", "raspbian", "pop"}
 def choose_interpreter(wanted: str | None, facts: Facts) -> Python:
     """Return the interpreter that releases use: of a wanted version or path; else raise."""
     found = [python for python in facts.pythons if _is_wanted(python, wanted)]
+    if not found and wanted:  # an interpreter's own path counts before a link
+        found = [python for python in facts.pythons if wanted in python.links]
     if not found and "python" in facts.unanswered:
         raise NotEligible(
             "Its Python interpreters are unknown: the node did not list them in time.",
@@ -58,7 +60,7 @@ def _no_python(wanted: str | None, facts: Facts) -> NotEligible:
     fix = f"Install it ({_command(wanted, facts)}), or choose an installed one with python: or "
     fix += "fleetbuild_python."
     if wanted and _is_path(wanted):
-        fix += " A link or a virtual environment is listed by the interpreter that it leads to."
+        fix += " Links and virtual environments count if they are in the PATH of the node."
     return NotEligible(f"The node has no {what}.{has}", fix)
 
 

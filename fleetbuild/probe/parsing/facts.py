@@ -7,7 +7,7 @@ control characters are removed from everything that is shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fleetbuild.models import Capture, Facts, Libc, Manifest, Os, Python
 from fleetbuild.probe.parsing.cpu import Cpu, read_cpu
@@ -26,6 +26,7 @@ from fleetbuild.windows.facts import (
 MAX_WARNINGS = 32
 MAX_PYTHONS = 64
 MAX_PYTHON_LINES = 1000
+MAX_LINKS = 16
 MAX_TOOLS = 64
 
 # The subject that stays unknown if a section does not answer.
@@ -46,9 +47,11 @@ _SUBJECTS = {
 _LIBC = re.compile(r"glibc|musl")
 _VERSION = re.compile(r"\b\d{1,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
 _GLIBCXX = re.compile(r"GLIBCXX_(\d{1,4}(?:\.\d{1,4}){1,2})(?![\w.])", re.ASCII)
+# A node chooses the path, and advice names it: it holds nothing that a shell reads.
+_PATH = r"/[^\s;|&$`<>(){}\"'*?#!\\][^;|&$`<>(){}\"'*?#!\\]{0,500}?"
+_LINK = re.compile(rf"(?P<link>{_PATH}) -> (?P<path>{_PATH})")
 _PYTHON = re.compile(
-    # A node chooses the path, and advice names it: it holds nothing that a shell reads.
-    r"(?P<path>/[^\s;|&$`<>(){}\"'*?#!\\][^;|&$`<>(){}\"'*?#!\\]{0,500}?"
+    rf"(?P<path>{_PATH}"
     r"|[A-Za-z]:\\[^\s\"<>|?*][^\"<>|?*]{0,500}?) "
     r"(?P<version>\d{1,3}\.\d{1,3}[\w.+]{0,20}) (?P<soabi>[\w.-]{1,80})"
     r"(?P<words>( [\w-]{1,20}){0,8})",
@@ -182,9 +185,9 @@ def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]
     """Return the interpreters, each path once, and a warning for each unsupported one."""
     pythons: dict[str, Python] = {}
     warnings = []
-    for match in filter(
-        None, map(_PYTHON.fullmatch, lines(capture, "python", MAX_PYTHON_LINES, 1000))
-    ):
+    said = lines(capture, "python", MAX_PYTHON_LINES, 1000)
+    links = _links(said)
+    for match in filter(None, map(_PYTHON.fullmatch, said)):
         path, soabi, words = match["path"], match["soabi"], match["words"].split()
         machine = soabi.split("-")[2] if soabi.count("-") >= 2 else ""
         if cpu.arch in _FOREIGN and machine.startswith(_FOREIGN[cpu.arch]):
@@ -200,8 +203,22 @@ def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]
                 soabi=soabi,
                 venv="venv" in words if words else None,
                 headers="headers" in words if words else None,
+                links=links.get(path, ()),
             )
     return tuple(pythons.values()), warnings
+
+
+def _links(said: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the links to each interpreter. A link that leads to several is left out."""
+    targets: dict[str, set[str]] = {}
+    for match in filter(None, map(_LINK.fullmatch, said)):
+        targets.setdefault(match["link"], set()).add(match["path"])
+    links: dict[str, tuple[str, ...]] = {}
+    for link, (path, *others) in targets.items():
+        known = links.get(path, ())
+        if not others and len(known) < MAX_LINKS:
+            links[path] = (*known, link)
+    return links
 
 
 def _cpus(capture: Capture) -> int | None:

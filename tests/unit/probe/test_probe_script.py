@@ -165,6 +165,18 @@ def test_an_environment_of_copies_by_an_older_python_gives_the_interpreter_in_it
     assert first() == os.path.realpath(sys.executable)
 
 
+def test_links_to_an_interpreter_are_listed_with_it(tmp_path: Path) -> None:
+    first, second, real = tmp_path / "a", tmp_path / "b", os.path.realpath(sys.executable)
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "python3").symlink_to(real)
+    text = run(tmp_path, PATH=f"{first}:{second}:{os.environ['PATH']}")["python"]
+    assert text.splitlines()[1] == f"{first}/python3 -> {real}"
+    assert {f"{first}/python3", f"{second}/python3"} <= {
+        *facts_of({"python": text}).pythons[0].links
+    }
+
+
 SMI = """case $* in
 *compute_cap*) {with_it} ;;
 *) echo 'index, name, driver_version'; echo '0, Tesla K40c, 470.256.02' ;;

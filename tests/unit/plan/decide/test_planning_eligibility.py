@@ -165,13 +165,33 @@ def test_another_interpreter_of_the_wanted_version_serves_where_the_first_lacks_
     assert planned_node_of(known).state == "blocked"
 
 
+def test_a_configured_link_stands_for_the_interpreter_that_it_leads_to():
+    python = (
+        facts()
+        .pythons[0]
+        .model_copy(
+            update={
+                "path": "/usr/bin/python3.11",
+                "links": ("/usr/bin/python3", "/opt/venv/bin/python3"),
+            }
+        )
+    )
+    other = python.model_copy(update={"path": "/opt/venv/bin/python3", "links": ()})
+    linked = facts(pythons=(python,))
+    for wanted in ("/usr/bin/python3", "/usr/bin/python3.11", "/opt/venv/bin/python3"):
+        assert planned_node_of(linked, Config(python=wanted)).python == "/usr/bin/python3.11"
+    itself = facts(pythons=(python, other))
+    chosen = planned_node_of(itself, Config(python="/opt/venv/bin/python3"))
+    assert chosen.python == "/opt/venv/bin/python3"
+
+
 def test_a_missing_interpreter_names_the_installed_ones():
     node = planned_node_of(facts(), Config(python="3.13"))
     assert "no Python 3.13. It has 3.11.2 (/usr/bin/python3)" in node.reason
     assert "apt install python3.13" in node.fix
     environment = planned_node_of(facts(), Config(python="/opt/venv/bin/python3"))
     assert "no Python /opt/venv/bin/python3. It has 3.11.2 (/usr/bin/python3)" in environment.reason
-    assert "A link or a virtual environment is listed by the interpreter" in environment.fix
+    assert "Links and virtual environments count if they are in the PATH" in environment.fix
     musl = facts(
         libc=Libc(family="musl", version="1.2.4"), os=facts().os.model_copy(update={"id": "alpine"})
     )
