@@ -6,15 +6,18 @@ pip of ensurepip runs from its wheel: to unpack it into each environment costs s
 Standard library only, Python 3.6 or newer.
 """
 
+import contextlib
 import glob
 import os
 import shutil
 import subprocess
+import time
 
 from .builder.own_pip import pip_wheel
 
 TOOLS = ".tools"  # beside releases; no release name starts so
 OLDEST = 8  # uv installs for Python 3.8 and newer
+UNUSED = 30 * 86400  # seconds, after which another version is removed
 
 
 def kept_uv(folder, uv):
@@ -29,14 +32,25 @@ def tool_paths(folder, uv):
 
 
 def keep_uv(folder, uv, received):
-    """Move the uv that was received, and whole, to where it is kept; remove other versions."""
+    """Move the uv that was received, and whole, to where it is kept."""
     path = kept_uv(folder, uv)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     os.chmod(received, 0o755)
     os.replace(received, path)
-    for name in os.listdir(os.path.join(folder, TOOLS)):
-        if name != uv["sha256"]:
-            shutil.rmtree(os.path.join(folder, TOOLS, name), ignore_errors=True)
+
+
+def forget_uv(folder, uv):
+    """Note that this uv is used now, and remove the versions that nobody has used for long.
+
+    Releases of several names share the folder, and each controller may have a version of its own.
+    """
+    tools, own = os.path.join(folder, TOOLS), os.path.dirname(kept_uv(folder, uv))
+    with contextlib.suppress(OSError):  # what stays costs space, and nothing else
+        os.utime(own, None)
+        for name in os.listdir(tools):
+            other = os.path.join(tools, name)
+            if other != own and time.time() - os.stat(other).st_mtime > UNUSED:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def runs(uv):

@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -143,6 +144,24 @@ def test_a_uv_that_arrived_damaged_is_not_run(release: ModuleType, tmp_path: Pat
     assert node.install()["made_by"] == "pip"
     assert not ran.exists()
     assert not copied.exists()
+
+
+def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_path: Path) -> None:
+    """Each of two release names may be installed by a fleetbuild of another version."""
+    folder, now = str(tmp_path), time.time()
+    own, other, old = ({"sha256": letter * 64} for letter in "abc")
+    for uv, days in ((own, 90), (other, 29), (old, 31)):
+        received = tmp_path / "received"
+        received.write_text("a program")
+        installer.keep_uv(folder, uv, str(received))
+        place = Path(installer.kept_uv(folder, uv)).parent
+        os.utime(place, (now - days * 86400,) * 2)
+    installer.forget_uv(folder, own)
+    assert [Path(installer.kept_uv(folder, uv)).is_file() for uv in (own, other, old)] == [
+        True, True, False,
+    ]  # fmt: skip
+    installer.forget_uv(folder, other)  # the use of the first one has been noted
+    assert Path(installer.kept_uv(folder, own)).is_file()
 
 
 def test_the_node_asks_for_uv_once(release: ModuleType, tmp_path: Path) -> None:
