@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import uuid
@@ -21,12 +22,21 @@ def user() -> Iterator[tuple[str, Path]]:
     """A new user of this machine, with a home."""
     if os.geteuid() != 0 or not shutil.which("useradd"):
         pytest.skip("needs root, to make a user without root")
-    name = f"fb{uuid.uuid4().hex[:8]}"
+    _remove_left_users()
+    name = f"fb{os.getpid()}x{uuid.uuid4().hex[:4]}"
     subprocess.run(["useradd", "--create-home", "--base-dir", "/var/tmp", name], check=True)
     try:
         yield name, Path("/var/tmp", name)
     finally:
         subprocess.run(["userdel", "--remove", "--force", name], check=True, capture_output=True)
+
+
+def _remove_left_users() -> None:
+    """Remove the users of tests that a second Ctrl-C ended before they removed them."""
+    for home in Path("/var/tmp").glob("fb*x*"):
+        made = re.fullmatch(r"fb(\d+)x[0-9a-f]{4}", home.name)
+        if made and not Path("/proc", made[1]).exists():
+            subprocess.run(["userdel", "--remove", "--force", home.name], check=False)
 
 
 def test_three_commands_as_a_user_without_root(user: tuple[str, Path], tmp_path: Path) -> None:

@@ -320,6 +320,36 @@ def test_a_port_in_use_is_said(nodes: Nodes, port: int) -> None:
     assert found == {"missing": [SHA256], "failures": {"": "port"}}
 
 
+@pytest.mark.parametrize("answers", [True, False], ids=["answers", "is silent"])
+def test_who_holds_the_port_and_the_name_of_the_next_server_delays_a_node_by_seconds_alone(
+    nodes: Nodes, port: int, answers: bool
+) -> None:
+    """Any user of a node can bind both; then the controller sends the files, and says why."""
+    room = relay.waiting_room(("127.0.0.2", port))
+    with socket.socket() as other, socket.socket(socket.AF_UNIX) as waiting:
+        other.bind(("127.0.0.2", port))
+        other.listen()
+        waiting.bind(room)
+        waiting.listen()
+        started = nodes.start(2, 3)
+        asking, _ = waiting.accept()
+        if answers:
+            asking.send(b"x")
+        assert said(started) == {"missing": [SHA256], "failures": {"": "port"}}
+        asking.close()
+
+
+def test_who_holds_the_name_of_the_next_server_alone_changes_nothing(
+    nodes: Nodes, port: int
+) -> None:
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.bind(relay.waiting_room(("127.0.0.2", port)))
+        waiting.listen()
+        said(nodes.start(2))
+        nodes.path(2).write_bytes(DATA)
+        assert said(nodes.start(3, 2)) == {"missing": [], "failures": {}}
+
+
 def test_a_server_that_only_waits_gives_way_to_the_next_run(nodes: Nodes) -> None:
     said(nodes.start(2, token="of the first run"))
     behind = nodes.start(3, 2, patience=30)
