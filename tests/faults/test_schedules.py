@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.faults.scene import CODES, Controller, Ended, Moment, Scene, folders_of_dead_runs
+from tests.faults.scene import Controller, Ended, Moment, Scene
+from tests.faults.schedules import check, check_end, check_step, seeds
 from tests.faults.striking import Fault
 from tests.faults.test_matrix import MATRIX
 
@@ -59,20 +60,12 @@ def schedule(seed: int) -> list[Step]:
     ]
 
 
-def _seeds() -> list[object]:
-    quick = {*range(QUICK), *FAILED}
-    return [
-        pytest.param(seed, marks=() if seed in quick else (pytest.mark.soak,))
-        for seed in sorted({*range(SEEDS), *FAILED})
-    ]
-
-
 def test_a_seed_gives_the_same_schedule_each_time() -> None:
     assert schedule(7) == schedule(7)
     assert {step.fault for seed in range(SEEDS) for step in schedule(seed)} == set(KINDS)
 
 
-@pytest.mark.parametrize("seed", _seeds())
+@pytest.mark.parametrize("seed", seeds({*range(SEEDS), *FAILED}, quick={*range(QUICK), *FAILED}))
 def test_a_schedule_of_faults_leaves_a_whole_node(scene: Scene, seed: int) -> None:
     (node,) = scene.lab.nodes
     scene.reset(node)
@@ -82,10 +75,7 @@ def test_a_schedule_of_faults_leaves_a_whole_node(scene: Scene, seed: int) -> No
         done.append(f"seed {seed}: {step}")
         runs = _perform(scene, node, controllers, step)
         story = "\n".join([*done, *(run.story() for run in runs)])
-        for run in runs:
-            assert run.code in CODES, story
-            assert "Traceback" not in run.said, story
-        check(scene, node, controllers, story)
+        check_step(scene, runs, controllers, story)
     # A dead run's lease refuses the other controller for half an hour, and goes on for its own.
     holder = str(scene.look(node)["lease"].get("controller", ""))
     last = next((one for one in controllers if f":{one.state} (" in holder), controllers[0])
@@ -129,25 +119,3 @@ def _at_once(*works: Callable[[], Ended]) -> list[Ended]:
         thread.join()
     assert len(ended) == len(works)
     return ended
-
-
-def check(scene: Scene, node: str, controllers: list[Controller], story: str) -> None:
-    """Check that the node serves one whole release, and what the controllers keep and left."""
-    found = scene.look(node)
-    assert found["problem"] == "", f"{found}\n{story}"
-    assert found["verified"], f"{found}\n{story}"
-    assert found["current"] in found["releases"], f"{found}\n{story}"
-    for controller in controllers:
-        controller.check()
-        controller.check_nothing_runs()
-    assert folders_of_dead_runs() == [], story
-
-
-def check_end(scene: Scene, node: str, story: str) -> None:
-    """Check that the last apply installed `second`, and that nothing else is left of any run."""
-    found = scene.look(node)
-    assert found["packages"] == ["second"], f"{found}\n{story}"
-    assert found["staging"] == [], f"{found}\n{story}"
-    kept = {name.partition(".")[2] for name in found["kept"]}
-    assert kept <= {*found["releases"]}, f"{found}\n{story}"
-    assert not found["lease"].get("controller"), f"{found}\n{story}"
