@@ -109,7 +109,7 @@ class _Install:
         self, run: Run, progress: Progress, group: PlannedGroup, specs: Mapping[str, dict[str, Any]]
     ) -> None:
         self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
-        self._reported: dict[str, str] = {}  # failed nodes and states that the operator knows
+        self._reported = set[str]()  # failed nodes that the operator knows
         self._run, self._progress, self._group, self._specs = run, progress, group, specs
 
     def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
@@ -139,10 +139,10 @@ class _Install:
         return {name: self._result(name, replies, self.hosts.get(name)) for name in names}
 
     def report(self, result: NodeResult, host: HostRun | None) -> None:
-        """Tell of a failure, once: the end of the reservation can fail as well."""
-        known = result.state in ("installed", self._reported.get(result.node))
+        """Tell of a failure, once: the end of the reservation can fail, or lose the node."""
+        known = result.state == "installed" or result.node in self._reported
         if result.hook_failed or not known:
-            self._reported[result.node] = result.state
+            self._reported.add(result.node)
             _tell_failure(self._run, result, host)
 
     def _play(self, names: Sequence[str], **changes: Any) -> dict[str, RoleResult]:

@@ -226,11 +226,11 @@ class FakeFleet:
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         task = "install_wheel : Make the release"
-        if trouble in ("install", "install, end"):
+        if trouble in ("install", "install, end", "install, lost"):
             on_event(event(host, task, {"fix": "Make room."}, "failed", "The disk is full."))
             if trouble == "install, end":
                 on_event(event(host, "End the reservation", {}, "failed", "The disk is full."))
-            return ended("failed")
+            return ended("unreachable" if trouble == "install, lost" else "failed")
         reply: dict[str, Any] = {"ok": True, "active": False, "made_by": "uv"}
         if job["verify"]:
             reply["verification"] = {"ok": trouble != "verify"}
