@@ -1,4 +1,4 @@
-"""Find the line of an INI or YAML inventory that Ansible cannot read, and what is wrong with it.
+"""Find the line of an INI or YAML inventory that Ansible refuses, and say why it does.
 
 In: the file of an inventory that Ansible refused. Out: a `Mistake`, or None if none is found.
 Ansible names no line, and its own words quote values. No value of a variable is shown here: it may
@@ -38,7 +38,7 @@ _KEYS = {"host": "hosts", "child": "children", "group": "children", "groups": "c
 
 @dataclass(frozen=True)
 class Mistake:
-    """A place in an inventory, what is wrong there, and what to do."""
+    """A place in an inventory, the fault there, and the fix."""
 
     line: int
     what: str
@@ -137,7 +137,7 @@ def _header_mistake(number: int, line: str) -> Mistake | None:
     if header := _SECTION.fullmatch(line):
         if header[2] in (None, "hosts", "children", "vars"):
             return None
-        what = f"[{_shown(header[1])}:{_shown(header[2])}] is no kind of section."
+        what = f"[{_shown(header[1])}:{_shown(header[2])}] is not a kind of section."
         fix = "A section is [GROUP] for hosts, [GROUP:vars] or [GROUP:children]."
         return Mistake(number, what, fix)
     shown = re.match(r"\[[\w.: -]{0,60}\]?", line)
@@ -146,7 +146,7 @@ def _header_mistake(number: int, line: str) -> Mistake | None:
     if "]" not in line:
         return Mistake(number, f"the section {name} lacks its closing bracket.", fix)
     if line.endswith("]"):
-        what = f"{name} is no section: a group's name has no spaces, and is not empty."
+        what = f"{name} is not a section: a group's name has no spaces, and is not empty."
         return Mistake(number, what, fix)
     if re.match(r"\[[^\]]*\]\s", line):
         return Mistake(number, f"more text follows the section {name}.", fix)
@@ -175,7 +175,7 @@ def _host_mistake(number: int, line: str) -> Mistake | None:
 
 
 def _word_mistake(host: str, before: Sequence[str], word: str) -> tuple[str, str]:
-    """Return what is wrong with a line in which a word has no "=", and what to do."""
+    """Return the fault of a line in which a word has no "=", and the fix."""
     if not before:
         what = f"{_shown(word)!r} behind the host {_shown(host)} is not of the form NAME=VALUE."
         fix = "Write one host per line, and no space beside '='."
@@ -190,7 +190,7 @@ def _word_mistake(host: str, before: Sequence[str], word: str) -> tuple[str, str
 
 
 def _pattern_mistake(name: str) -> str:
-    """Return what is wrong with the name of a host, or with its ranges, else ""."""
+    """Return the fault of the name of a host, or of its ranges, else ""."""
     if bracketed := re.fullmatch(r"\[(.+)\](?::\d+)?", name):
         name = "" if ":" in bracketed[1] and bracketed[1].count(":") != 1 else name
     name = re.sub(r"^((?:[^:\[\]]|\[[^\]]*\])*):\d+$", r"\1", name)  # not of an IPv6 address

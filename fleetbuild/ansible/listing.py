@@ -154,7 +154,7 @@ def _listing(document: dict[str, Any], settings: Settings, output: str) -> Listi
 
 
 def _warnings(output: str) -> Iterator[str]:
-    """Yield Ansible's warnings. Those about an unread file of a folder are in our words."""
+    """Yield Ansible's warnings. Warnings about an unread file of a folder are in our words."""
     yield from (
         message
         for message in messages(output)
@@ -173,7 +173,7 @@ def _unwrapped(output: str) -> list[Path]:
 
 
 def _mistake(path: Path, reason: str) -> tuple[str, str] | None:
-    """Return what is wrong in a file and what to do, if it is found."""
+    """Return the fault of a file and the fix, if it is found."""
     found = find_mistake(path, reason)
     return (f"{found.where(path)}: {found.what}", found.fix) if found else None
 

@@ -10,7 +10,7 @@ from tests.faults.scene import CODES, Controller, Ended, Scene, folders_of_dead_
 
 
 def seeds(numbers: Iterable[int], quick: Collection[int]) -> list[object]:
-    """Return a parameter for each seed; those that are not quick run in make soak alone."""
+    """Return a parameter for each seed; the others run in make soak alone."""
     return [
         pytest.param(seed, marks=() if seed in quick else (pytest.mark.soak,))
         for seed in sorted(numbers)

@@ -24,8 +24,8 @@ def found(tmp_path: Path, name: str, content: str | bytes, reason: str = "") -> 
     [
         ("[gpu\nn1\n", 1, "the section [gpu lacks its closing bracket"),
         ("[gpu] n1\n", 1, "more text follows the section [gpu]"),
-        ("[my gpu]\nn1\n", 1, "[my gpu] is no section"),
-        ("n1\n[gpu:var]\nx=1\n", 2, "[gpu:var] is no kind of section"),
+        ("[my gpu]\nn1\n", 1, "[my gpu] is not a section"),
+        ("n1\n[gpu:var]\nx=1\n", 2, "[gpu:var] is not a kind of section"),
         (f"[gpu]\nn1 ansible_host=1 ansible_password={SECRET} {SECRET} a={SECRET}\n", 2,
          "n1 ansible_host=… ansible_password=… and then a word"),
         (f"n1 ansible_password = {SECRET}\n", 1, "'ansible_password' behind the host n1"),
@@ -75,7 +75,7 @@ def test_groups_that_no_section_declares_are_named_if_ansible_misses_them(tmp_pa
     ["n[1:3]:22 a=1", "[01:09].example.com", "[::1]:22", "n[a:f]", "n[01:10:3]x[1:2]",
      "10.0.0.[1:9]", "n1 a='x y' b=\"=\" # c", "fe80::1"],
 )  # fmt: skip
-def test_what_ansible_reads_is_no_mistake(tmp_path: Path, line: str) -> None:
+def test_what_ansible_reads_is_not_a_mistake(tmp_path: Path, line: str) -> None:
     assert found(tmp_path, "hosts", f"; x\n[gpu]  # x\n{line}\n[gpu:vars]\n=x\na = b\n") is None
 
 
