@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -21,6 +22,7 @@ from fleetbuild.ansible.alive import interruptible, keepalive
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
+from fleetbuild.ansible.steps import step_of
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.files import ansible_dir
 from fleetbuild.this_machine import local_hosts
@@ -36,6 +38,7 @@ class TaskEvent:
 
     `retry`: its condition is not met yet. `waiting`: no answer for `result["seconds"]`. Every other
     state: the task ended. `ended`: how its host ended, if the task failed and no `rescue` goes on.
+    `final`: how its host ended, if no task follows there.
     """
 
     host: str
@@ -44,6 +47,7 @@ class TaskEvent:
     result: dict[str, Any]
     message: str = ""
     ended: HostRun | None = None
+    final: HostRun | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class _Awaited:
 
 
 class RunPlaybook(Protocol):
-    """Runs a playbook on hosts; `at_once` is the number of playbooks that run in parallel."""
+    """Runs a playbook on hosts, with this share of the forks and of the bandwidth."""
 
     def __call__(
         self,
@@ -95,7 +99,7 @@ class RunPlaybook(Protocol):
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
-        at_once: int = 1,
+        share: Fraction = Fraction(1),
     ) -> Mapping[str, HostRun]: ...
 
 
@@ -126,18 +130,18 @@ class Playbooks:
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[TaskEvent], None],
-        at_once: int = 1,
+        share: Fraction = Fraction(1),
     ) -> dict[str, HostRun]:
         """Run playbooks/NAME, or the user's playbook at an absolute path, on these hosts."""
         if self.stopping():  # stop was requested between two playbooks of another thread
             raise KeyboardInterrupt
         log = new_log(self.state_dir / "runs", Path(name).stem)
         run, settings = _Run(on_event, self.silence, str(log)), effective_settings()
-        forks = max(1, self.forks // at_once)
+        forks = max(1, int(self.forks * share))
         hosts = min(forks, len(limit))
         interpreters = {} if "INTERPRETER_PYTHON" in settings else dict(self.interpreters)
         with private_dir() as private:
-            extravars = {**extravars, **self._ways_of_files(at_once, hosts, private)}
+            extravars = {**extravars, **self._ways_of_files(share, hosts, private)}
             arguments = [
                 *("-i", self.inventory, "--forks", str(forks)),
                 *_own_inventory(interpreters, local_hosts(self.inventory), private),
@@ -169,10 +173,10 @@ class Playbooks:
             )
         return run.hosts(limit)
 
-    def _ways_of_files(self, at_once: int, hosts: int, private: Path) -> dict[str, Any]:
+    def _ways_of_files(self, share: Fraction, hosts: int, private: Path) -> dict[str, Any]:
         """Return the variables that say how files get to this number of hosts at a time."""
         ways: dict[str, Any] = {}
-        kilobits = int((self.bandwidth or 0) * 1000 / at_once)
+        kilobits = int((self.bandwidth or 0) * 1000 * share)
         if kilobits:
             ways["fleetbuild_bandwidth"] = max(1, kilobits // hosts)
         if self.peer_port and hosts > 1:
@@ -357,6 +361,9 @@ class _Run:
             end = HostRun("failed", f"{ended.task}: {ended.message}", log=self._log)
             self._ended[ended.host] = end
             ended = replace(ended, ended=end)
+        step = step_of(ended.task)
+        if ended.state == "unreachable" or (step and step.is_last and ended.state != "retry"):
+            ended = replace(ended, final=self._ended.get(host) or HostRun("ok", log=self._log))
         self._on_event(ended)
 
     def _take_stats(self, data: Mapping[str, Any]) -> None:

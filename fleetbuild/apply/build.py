@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from queue import SimpleQueue
 from typing import Any
 
@@ -198,7 +199,7 @@ class _Builds:
                     "fleetbuild_builds": build_extravars(self._run, progress, self._abandoned)
                 },
                 on_event=lambda event: self._events.put((batch, event)),
-                at_once=max(1, self._nodes // len(nodes)),
+                share=min(Fraction(1), Fraction(len(nodes), self._nodes)),
             )
             self._events.put((batch, hosts))
         except FleetbuildError as problem:  # this batch could not start: the others go on

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
+from fleetbuild.ansible import SharedPlaybooks
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
 from fleetbuild.apply.pending import pending_groups, pending_nodes
@@ -33,7 +34,7 @@ from fleetbuild.models import Event, Facts, NodeResult, OnEvent, PlannedGroup
 from fleetbuild.models.role_parameters import ChangedRelease
 from fleetbuild.text import fold, version_key
 
-GROUPS_AT_ONCE = 8  # each has an ansible-playbook of its own, which takes 100 MB
+GROUPS_AT_ONCE = 8  # out of step, each has an ansible-playbook, which takes 100 MB
 _CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
 _GOOD_STATES = ("installed", "up_to_date")
 _FAILED_STATES = ("install_failed", "verify_failed")
@@ -45,14 +46,8 @@ def rollout(run: Run, progress: Progress) -> Progress:
     clean_up(run, progress)
     groups = [group for group in pending_groups(run.plan, progress.nodes) if group.nodes]
     drained = run.journal.left_drained()
-    at_once = min(len(groups), GROUPS_AT_ONCE)
-    tools = replace(run.tools, run_playbook=partial(run.tools.run_playbook, at_once=at_once))
-    run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
-    jobs = [partial(_roll_out, run, progress, group) for group in groups]
     nodes, labels, changed = {**progress.nodes}, {**progress.labels}, progress.changed
-    for group, group_progress in zip(
-        groups, run_in_parallel(jobs, at_once, run.tools.stop), strict=True
-    ):
+    for group, group_progress in zip(groups, _roll_out_all(run, progress, groups), strict=True):
         nodes |= {name: group_progress.nodes[name] for name in group.nodes}
         labels |= {
             name: group_progress.labels[name]
@@ -62,6 +57,29 @@ def rollout(run: Run, progress: Progress) -> Progress:
         changed |= group_progress.changed
     progress = replace(progress, nodes=nodes, labels=labels, changed=changed)
     return finish_hooks(run, progress, drained)
+
+
+def _roll_out_all(
+    run: Run, progress: Progress, groups: Sequence[PlannedGroup]
+) -> Sequence[Progress]:
+    """Roll out all groups in parallel; their waves share playbooks."""
+    at_once = min(len(groups), GROUPS_AT_ONCE)
+    if at_once <= 1:
+        return [_roll_out(run, progress, group) for group in groups]
+    with ThreadPoolExecutor(2 * at_once, thread_name_prefix="fleetbuild-playbook") as pool:
+        shared = SharedPlaybooks(
+            run.tools.run_playbook,
+            pool,
+            groups=len(groups),
+            at_once=at_once,
+            forks=run.tools.forks,
+            bandwidth=run.plan.bandwidth is not None,
+            chains=run.plan.peer_port is not None,
+        )
+        tools = replace(run.tools, run_playbook=shared.run)
+        run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
+        jobs = [partial(shared.work, partial(_roll_out, run, progress, each)) for each in groups]
+        return run_in_parallel(jobs, at_once, run.tools.stop)
 
 
 def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:

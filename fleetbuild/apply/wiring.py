@@ -169,6 +169,7 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
         allow_files=indexes.allow_files,
         stop=access.stopping.set,
+        forks=access.forks,
         sign=ReleaseSigner(signer, fleet=config.signing.fleet, valid_days=config.signing.valid_days)
         if signer
         else None,

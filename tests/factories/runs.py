@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -157,15 +158,16 @@ class FakeFleet:
         limit: Sequence[str],
         extravars: Mapping[str, Any],
         on_event: Callable[[Any], None],
-        at_once: int = 1,
+        share: Fraction = Fraction(1),
     ) -> Any:
-        assert at_once >= 1
+        assert 0 < share <= 1
         self.calls.append((name, list(limit)))
         self.extravars.append(dict(extravars))
         self.during(name)
         (jobs,) = extravars.values()
         hosts = {}
-        for host, job in jobs.items():
+        late = [host for host in jobs if self.trouble.get((name, host)) == "waits"]
+        for host, job in sorted(jobs.items(), key=lambda host_job: host_job[0] in late):
             trouble = self.trouble.get((name, host), "")
             if trouble == "ctrl-c":
                 raise KeyboardInterrupt
@@ -180,6 +182,9 @@ class FakeFleet:
             if trouble == "waits":  # for a node that answers late
                 on_event(event(host, "Make the release", {"seconds": 40}, "waiting"))
                 assert self.answers.wait(30)
+            if name != "build.yml":
+                last = event(host, "End the reservation", {}, "skipped")
+                on_event(replace(last, final=hosts[host]))
         return hosts
 
     def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:

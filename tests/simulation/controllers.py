@@ -6,11 +6,12 @@ import errno
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from fleetbuild.ansible import HostRun, TaskEvent
+from fleetbuild.ansible import HostRun, TaskEvent, shared_playbooks
 from fleetbuild.apply import audit, build, fetch, rollout, wave
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.apply.fleet_task import run_fleet_task
@@ -25,7 +26,16 @@ from fleetbuild.probe.captures import save_section
 from fleetbuild.state import StateDir
 from tests.factories.runs import FakeStore, Shelved
 from tests.simulation.nodes import SILENCE, Fuse, SimulatedNode, Steps, TaskFailed, release
-from tests.simulation.world import Ended, Pool, Process, Queue, Task, World, in_order
+from tests.simulation.world import (
+    Condition,
+    Ended,
+    Pool,
+    Process,
+    Queue,
+    Task,
+    World,
+    in_order,
+)
 
 FORKS = 64
 PATH = "/opt/fleetbuild"
@@ -71,6 +81,7 @@ class _Host:
 
     controller: Controller
     node: SimulatedNode
+    playbook: str
     steps: Steps
     tell: Callable[[TaskEvent], None]
     ended: Callable[[_Host], None]
@@ -90,10 +101,10 @@ class _Host:
         except StopIteration as end:
             if end.value:
                 self.outcome = HostRun("failed", end.value, log="log")
-            self._end()
+            self._end_well()
             return
         except TaskFailed:
-            self._end()
+            self._end_well()
             return
         if self.controller.dead:
             self.open = False
@@ -138,7 +149,15 @@ class _Host:
             return
         self.outcome = HostRun("unreachable", why, self.task, silent, "log")
         result = {"silent": silent}
-        self.tell(TaskEvent(self.node.name, self.task, "unreachable", result, why))
+        event = TaskEvent(self.node.name, self.task, "unreachable", result, why)
+        self.tell(replace(event, final=self.outcome))
+        self._end()
+
+    def _end_well(self) -> None:
+        """End this host after its last task; in most playbooks Ansible skips that."""
+        if self.playbook != "build.yml":
+            last = TaskEvent(self.node.name, "End the reservation", "skipped", {})
+            self.tell(replace(last, final=self.outcome))
         self._end()
 
     def _end(self) -> None:
@@ -326,10 +345,10 @@ class Controller(Process):
 
     def playbook(
         self, name: str, *, limit: Sequence[str], extravars: Mapping[str, Any],
-        on_event: Callable[[Any], None], at_once: int = 1,
+        on_event: Callable[[Any], None], share: Fraction = Fraction(1),
     ) -> Any:  # fmt: skip
         """Run a playbook on simulated nodes."""
-        assert at_once >= 1
+        assert 0 < share <= 1
         if self.stopping:
             raise KeyboardInterrupt
         (jobs,) = extravars.values()
@@ -343,13 +362,14 @@ class Controller(Process):
 
         def ended(host: _Host) -> None:
             done[host.node.name] = host.outcome
+            self.rules.ended(name, {host.node.name: host.outcome})
             begin()
             self.world.wake(me)
 
         def begin() -> None:
             if waiting:
                 node = self.nodes[waiting.popleft()]
-                host = _Host(self, node, node.play(name, jobs[node.name]), tell, ended)
+                host = _Host(self, node, name, node.play(name, jobs[node.name]), tell, ended)
                 hosts.append(host)
                 host.start()
 
@@ -370,7 +390,6 @@ class Controller(Process):
             for host in hosts:  # Ansible has ended: what runs on a node goes on, nothing follows
                 host.open = False
                 host.node.connections.pop(host, None)
-        self.rules.ended(name, jobs, done)
         return {host: done[host] for host in limit}
 
     def hook(self, call: HookCall) -> Mapping[str, HookFailure]:
@@ -413,6 +432,7 @@ def replace_threads(uv: Path) -> None:
     for module in (rollout, build, fetch, audit):
         module.ThreadPoolExecutor = Pool  # type: ignore[attr-defined]
     build.SimpleQueue = Queue  # type: ignore[assignment,misc]
+    shared_playbooks.Condition = Condition  # type: ignore[misc,assignment]
     audit.as_completed = in_order  # type: ignore[assignment]
     about = {"path": str(uv), "file": "uv", "sha256": hashlib.sha256(uv.read_bytes()).hexdigest()}
     wave._own_uv = lambda: about  # type: ignore[assignment]

@@ -175,12 +175,14 @@ class RunRules:
                     assert build["key"] not in self._controller.store.shelf, "it is in the store"
                     self._builds.add(pair)
         elif playbook == "install.yml" and plan is not None:
-            groups = {plan.groups_by_node[node].name for node in jobs}
-            assert len(groups) == 1, f"one playbook for several groups: {groups}"
-            if all(job.get("verify", True) for job in jobs.values()):
-                self._wave_begins(*groups, list(jobs), next(iter(jobs.values()))["release_id"])
-            else:
-                assert not jobs.keys() - self._ended.keys(), f"{jobs.keys()} were not verified"
+            waves = defaultdict[str, list[str]](list)  # a playbook has one wave of each group
+            for node in jobs:
+                waves[plan.groups_by_node[node].name].append(node)
+            for group, names in waves.items():
+                if all(jobs[name].get("verify", True) for name in names):
+                    self._wave_begins(group, names, jobs[names[0]]["release_id"])
+                else:
+                    assert not set(names) - self._ended.keys(), f"{names} were not verified"
 
     def _wave_begins(self, group: str, names: list[str], release_id: str) -> None:
         assert self.plan
@@ -217,12 +219,12 @@ class RunRules:
         """Note that a hook failed for a node."""
         self._ended[node] = "failed"
 
-    def ended(self, playbook: str, jobs: Mapping[str, Any], done: Mapping[str, HostRun]) -> None:
-        """Note how a playbook ended."""
+    def ended(self, playbook: str, done: Mapping[str, HostRun]) -> None:
+        """Note how a playbook ended on these nodes."""
         if playbook == "install.yml":
             states = {"ok": "good", "failed": "failed", "unreachable": "unreachable"}
-            self._ended |= {name: states[done[name].state] for name in jobs}
-            self._under_way -= jobs.keys()
+            self._ended |= {name: states[host.state] for name, host in done.items()}
+            self._under_way -= done.keys()
 
     def result(self, result: Result) -> None:
         """Check that what a run says of its nodes is true."""

@@ -1,5 +1,6 @@
 import json
 import subprocess
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -67,10 +68,11 @@ def test_hosts_of_all_playbooks_share_the_bandwidth(
         return 0
 
     monkeypatch.setattr("fleetbuild.ansible.playbooks.stream", stream)
-    limits: list[tuple[float | None, int]] = [(8, 1), (8, 2), (None, 1)]
-    for bandwidth, at_once in limits:
+    half, whole = Fraction(1, 2), Fraction(1)
+    limits: list[tuple[float | None, Fraction]] = [(8, whole), (8, half), (None, whole)]
+    for bandwidth, share in limits:
         Playbooks(inventory="a,b,", state_dir=tmp_path, bandwidth=bandwidth).run(
             "install.yml", limit=["a", "b"], extravars={"fleetbuild_installs": {}},
-            on_event=lambda _: None, at_once=at_once,
+            on_event=lambda _: None, share=share,
         )  # fmt: skip
     assert [each.get("fleetbuild_bandwidth") for each in given] == [4000, 2000, None]

@@ -47,12 +47,10 @@ def states(result: Result) -> dict[str, str]:
 
 
 def waves(fleet: FakeFleet, prefix: str) -> list[list[str]]:
-    """The nodes of each install in one group, in order; groups go side by side."""
-    return [
-        nodes
-        for name, nodes in fleet.calls
-        if name == "install.yml" and nodes[0].startswith(prefix)
-    ]
+    """The nodes of each install in one group, in order; groups share playbooks."""
+    installs = [nodes for name, nodes in fleet.calls if name == "install.yml"]
+    of_group = [[name for name in nodes if name.startswith(prefix)] for nodes in installs]
+    return [names for names in of_group if names]
 
 
 def lost(reason: str = "no route") -> dict[str, Any]:
@@ -340,7 +338,8 @@ def test_a_stage_with_a_failure_ends_as_failed(fleet: FakeFleet, tmp_path: Path)
 
 def test_without_canaries_all_go_at_once(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, tmp_path, plan(AVX, AVX2, rollout={"canary": 0, "serial": "100%"}))
-    assert [name for name, _ in fleet.calls] == ["build.yml", "install.yml", "install.yml"]
+    assert [name for name, _ in fleet.calls] == ["build.yml", "install.yml"]
+    assert fleet.calls[-1][1] == [*AVX.nodes, *AVX2.nodes]
 
 
 def test_a_batch_of_each_group_goes_at_a_time(fleet: FakeFleet, tmp_path: Path) -> None:

@@ -76,8 +76,9 @@ def test_a_lost_node_is_named_with_its_step_and_finished_by_the_next_apply(
 def test_the_next_weakest_node_replaces_a_lost_canary(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-1"] = "unreachable"
     assert states(apply(fleet, tmp_path)) == "?++++++"
-    ours = [nodes for name, nodes in fleet.calls if name == "install.yml" and "avx-" in nodes[0]]
-    assert ours[:2] == [["avx-1"], ["avx-2"]]
+    installs = [nodes for name, nodes in fleet.calls if name == "install.yml"]
+    ours = [[name for name in nodes if name in FIVE.nodes] for nodes in installs]
+    assert list(filter(None, ours))[:2] == [["avx-1"], ["avx-2"]]
 
 
 def test_two_lost_canaries_stop_the_group(fleet: FakeFleet, tmp_path: Path) -> None:

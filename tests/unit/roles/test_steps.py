@@ -43,6 +43,42 @@ def test_each_stage_of_an_install_has_an_end() -> None:
     assert sorted(ends) == ["distribute", "install", "verify"]
 
 
+def played(tasks: list[dict[str, Any]]) -> Iterator[str]:
+    """The names of a playbook's tasks in order, with those of its roles."""
+    for task in tasks:
+        if role := task.get(
+            "ansible.builtin.import_role", task.get("ansible.builtin.include_role")
+        ):
+            file = (
+                ROLES / role["name"].rpartition(".")[2] / "tasks" / role.get("tasks_from", "main")
+            )
+            yield from played(yaml.safe_load(file.with_suffix(".yml").read_text()))
+        elif part := task.get("ansible.builtin.import_tasks"):
+            (file,) = ROLES.glob(f"install_wheel/tasks/{part}")
+            yield from played(yaml.safe_load(file.read_text()))
+        elif "block" in task:
+            for key in ("block", "rescue", "always"):
+                yield from played(task.get(key, []))
+        else:
+            yield task["name"]
+
+
+@pytest.mark.parametrize("playbook", ["install.yml", "rollback.yml", "clean_up.yml"])
+def test_after_the_step_that_is_last_a_playbook_has_no_other(playbook: str) -> None:
+    (play,) = yaml.safe_load((ROLES.parent / "playbooks" / playbook).read_text())
+    names = list(played(play["tasks"]))
+    ends = [name for name in names if (step := step_of(name)) and step.is_last]
+    assert ends == [names[-1]]
+    assert play["strategy"] == "ansible.builtin.host_pinned"
+
+
+def test_a_failed_install_still_gets_to_its_last_step() -> None:
+    """So a group knows how its nodes ended, and does not wait for those of other groups."""
+    (play,) = yaml.safe_load((ROLES.parent / "playbooks" / "install.yml").read_text())
+    (whole,) = play["tasks"]
+    assert list(played(whole["always"])) == ["End the reservation"]
+
+
 def test_an_undeclared_task_is_not_a_step() -> None:
     assert step_of("fleetbuild.core.install_wheel : Result") is None
     assert step_of("Make a sandwich") is None
