@@ -24,6 +24,18 @@ def test_each_node_gets_its_files_from_the_one_before(tmp_path: Path) -> None:
     assert chain.Chain(str(tmp_path)).join("n4", "10.0.0.4", ["a", "c"]).sources == {}
 
 
+def test_nodes_of_several_groups_ask_those_of_their_own(tmp_path: Path) -> None:
+    """Groups share a playbook, and some of their files."""
+    links = [
+        chain.Chain(str(tmp_path)).join(node, f"10.0.0.{number}", ["numpy", f"built for {node[0]}"])
+        for number, node in enumerate(("a1", "b1", "a2", "b2", "a3"))
+    ]
+    sources = [list(link.sources.values()) for link in links]
+    assert sources == [[], [], ["a1"], ["b1"], ["a2", "a1"]]
+    only_shared = chain.Chain(str(tmp_path)).join("c1", "10.0.0.9", ["numpy"])
+    assert list(only_shared.sources.values()) == ["a3", "b2", "a2", "b1"]
+
+
 def test_a_node_tells_its_sources_no_token_but_their_own(tmp_path: Path) -> None:
     first, second, third = (
         chain.Chain(str(tmp_path)).join(f"n{number}", f"10.0.0.{number}", ["a"])
