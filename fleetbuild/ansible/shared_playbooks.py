@@ -175,6 +175,8 @@ class SharedPlaybooks:
                 request.on_event(event)
             except BaseException as error:  # of one group: the others go on
                 problem = error
+        if not (event.final or problem):
+            return
         with self._changed:
             if event.final:
                 request.hosts[event.host] = event.final
