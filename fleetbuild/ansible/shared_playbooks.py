@@ -72,7 +72,7 @@ class SharedPlaybooks:
         # The hosts of a chain (plugins/plugin_utils/chain.py) use its whole bandwidth one after the
         # other, so none gives a part of it back. Then each group has a playbook of its own.
         self._separate = bandwidth and chains
-        self._requests: list[_Request] = []  # those that have not started
+        self._requests: list[_Request] = []  # not yet started
         self._playbooks: list[_Playbook] = []
         self._changed = Condition()
 
@@ -117,7 +117,7 @@ class SharedPlaybooks:
         return self._separate or len(self._requests) >= self._working()
 
     def _start(self, first: _Request) -> bool:
-        """Start a playbook for this request and those that can join it, if enough is free."""
+        """Start a playbook for this request and others that can join it, if enough is free."""
         joined = [first] if self._separate else [r for r in self._requests if r.name == first.name]
         requests = {host: request for request in joined for host in request.limit}
         fork = Fraction(1, self._forks)
