@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from fleetbuild.ansible.playbooks import HostRun, RunPlaybook, TaskEvent
 
-_TOGETHER = 0.3  # seconds that a request waits for those of other groups
+_TOGETHER = 0.3  # seconds that a request waits for requests of other groups
 T = TypeVar("T")
 
 

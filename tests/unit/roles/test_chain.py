@@ -24,7 +24,7 @@ def test_each_node_gets_its_files_from_the_one_before(tmp_path: Path) -> None:
     assert chain.Chain(str(tmp_path)).join("n4", "10.0.0.4", ["a", "c"]).sources == {}
 
 
-def test_nodes_of_several_groups_ask_those_of_their_own(tmp_path: Path) -> None:
+def test_nodes_of_several_groups_ask_nodes_of_their_own_group(tmp_path: Path) -> None:
     """Groups share a playbook, and some of their files."""
     links = [
         chain.Chain(str(tmp_path)).join(node, f"10.0.0.{number}", ["numpy", f"built for {node[0]}"])

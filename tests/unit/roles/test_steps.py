@@ -44,7 +44,7 @@ def test_each_stage_of_an_install_has_an_end() -> None:
 
 
 def played(tasks: list[dict[str, Any]]) -> Iterator[str]:
-    """The names of a playbook's tasks in order, with those of its roles."""
+    """The names of a playbook's tasks in order, with the tasks of its roles."""
     for task in tasks:
         if role := task.get(
             "ansible.builtin.import_role", task.get("ansible.builtin.include_role")
@@ -73,7 +73,7 @@ def test_after_the_step_that_is_last_a_playbook_has_no_other(playbook: str) -> N
 
 
 def test_a_failed_install_still_gets_to_its_last_step() -> None:
-    """So a group knows how its nodes ended, and does not wait for those of other groups."""
+    """So a group knows how its nodes ended, and does not wait for nodes of other groups."""
     (play,) = yaml.safe_load((ROLES.parent / "playbooks" / "install.yml").read_text())
     (whole,) = play["tasks"]
     assert list(played(whole["always"])) == ["End the reservation"]
