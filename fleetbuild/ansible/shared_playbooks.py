@@ -114,11 +114,13 @@ class SharedPlaybooks:
         return min(self._groups, self._at_once)
 
     def _all_ask(self) -> bool:
-        return self._separate or len(self._requests) >= self._working()
+        """Return whether each working group has asked, so that no other request will come."""
+        started = {id(r) for p in self._playbooks for r in p.requests.values() if not r.has_ended}
+        return self._separate or len(self._requests) + len(started) >= self._working()
 
     def _start(self, first: _Request) -> bool:
         """Start a playbook for this request and others that can join it, if enough is free."""
-        joined = [first] if self._separate else [r for r in self._requests if r.name == first.name]
+        joined = self._joined(first)
         requests = {host: request for request in joined for host in request.limit}
         fork = Fraction(1, self._forks)
         due, needed = max(Fraction(len(joined), self._working()), fork), fork * len(requests)
@@ -135,6 +137,20 @@ class SharedPlaybooks:
         self._pool.submit(self._play, first.name, playbook, joined)
         self._changed.notify_all()
         return True
+
+    def _joined(self, first: _Request) -> Sequence[_Request]:
+        """Return this request and others of the same playbook whose hosts all fit in at once.
+
+        Behind the many hosts of one group, the few of another would hold up its next wave.
+        """
+        joined, hosts = [first], len(first.limit)
+        for request in () if self._separate else self._requests:
+            due = Fraction(len(joined) + 1, self._working())
+            fits = hosts + len(request.limit) <= self._forks * due
+            if request is not first and request.name == first.name and fits:
+                joined.append(request)
+                hosts += len(request.limit)
+        return joined
 
     def _play(self, name: str, playbook: _Playbook, joined: Sequence[_Request]) -> None:
         hosts: Mapping[str, HostRun] = {}

@@ -37,7 +37,7 @@ class Os(Frozen):
 class Python(Frozen):
     """A Python interpreter on a node. `venv` and `headers` are None if unknown.
 
-    `links` are other paths that lead to it, also those of virtual environments.
+    `links` are other paths that lead to it, such as links and virtual environments.
     """
 
     path: str

@@ -191,7 +191,7 @@ def test_a_callback_that_fails_stops_its_own_group_alone(ansible: Ansible) -> No
     [
         ({}, [Fraction(8, 64)]),  # without a limit of the bandwidth, a fork for each host
         ({"bandwidth": True}, [WHOLE]),
-        ({"forks": 4}, [WHOLE]),
+        ({"forks": 8}, [WHOLE]),
     ],
 )
 def test_groups_that_work_have_equal_shares(
@@ -231,16 +231,16 @@ def test_a_playbook_waits_until_its_share_is_free(ansible: Ansible) -> None:
 
     def note(event: TaskEvent) -> None:
         order.append(event.host)
-        if event.host == "b2":
+        if event.host == "b3":
             ansible.held["a2"].set()
 
     def waits(shared: SharedPlaybooks) -> None:
         ask(shared, "b1")
         Timer(0.2, ansible.held["a1"].set).start()
-        ask(shared, "b2", on_event=note)
+        ask(shared, "b2", "b3", on_event=note)
 
-    work(ansible, [lambda s: ask(s, "a1", "a2", on_event=note), waits], forks=2)
-    assert ansible.calls[1] == ("install.yml", ["b2"], HALF)
+    work(ansible, [lambda s: ask(s, "a1", "a2", on_event=note), waits], forks=3)
+    assert ansible.calls[1] == ("install.yml", ["b2", "b3"], HALF)
     assert order.index("b2") > order.index("a1")
 
 
@@ -252,10 +252,10 @@ def test_ctrl_c_ends_everything(ansible: Ansible) -> None:
     def interrupts(shared: SharedPlaybooks) -> None:
         ended.append(ask(shared, "b1"))
         signal.pthread_kill(int(main_thread().ident or 0), signal.SIGINT)
-        ask(shared, "b2")
+        ask(shared, "b2", "b3")
 
     with pytest.raises(KeyboardInterrupt):
-        work(ansible, [lambda s: ask(s, "a1", "a2"), interrupts], forks=2)
+        work(ansible, [lambda s: ask(s, "a1", "a2"), interrupts], forks=3)
     assert ended == [{"b1": OK}]
     assert ansible.stopping.is_set()
 
@@ -298,3 +298,33 @@ def test_all_playbooks_together_never_use_more_than_there_is(
     jobs = [lambda s, n=name, w=waves: group(s, n, w) for name, waves in enumerate(sizes)]
     assert work(ansible, jobs, forks, bandwidth=True) == [sum(waves) for waves in sizes]
     assert most[0] > Fraction(1, 2)
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_few_nodes_of_a_group_do_not_queue_behind_the_many_of_another(ansible: Ansible) -> None:
+    many = [f"b{number}" for number in range(10)]
+    ansible.held = {host: Event() for host in many}
+    served = []
+
+    def let_go() -> None:
+        for event in ansible.held.values():
+            event.set()
+
+    def few(shared: SharedPlaybooks) -> None:
+        ask(shared, "a1")
+        served.append("a1")
+        ask(shared, "a2")
+        served.append("a2")
+        let_go()
+
+    def all_of_b(shared: SharedPlaybooks) -> None:
+        ask(shared, *many)
+        served.append("b")
+
+    timer = Timer(10, let_go)  # so that a failure has an end
+    timer.start()
+    work(ansible, [few, all_of_b], forks=4)
+    timer.cancel()
+    timer.join()
+    assert served == ["a1", "a2", "b"]
+    assert sorted(map(len, ansible.limits)) == [1, 1, 10]
