@@ -22,7 +22,6 @@ from fleetbuild.ansible.alive import interruptible, keepalive
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
-from fleetbuild.ansible.steps import step_of
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.files import ansible_dir
 from fleetbuild.this_machine import local_hosts
@@ -361,6 +360,8 @@ class _Run:
             end = HostRun("failed", f"{ended.task}: {ended.message}", log=self._log)
             self._ended[ended.host] = end
             ended = replace(ended, ended=end)
+        from fleetbuild.ansible.steps import step_of  # noqa: PLC0415 (ansible-inventory starts first)
+
         step = step_of(ended.task)
         if ended.state == "unreachable" or (step and step.is_last and ended.state != "retry"):
             ended = replace(ended, final=self._ended.get(host) or HostRun("ok", log=self._log))
