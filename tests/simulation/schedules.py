@@ -185,7 +185,8 @@ class Schedule:
                 else f"exit {outcome.exit_code} "
                 + " ".join(f"{each.node}={each.state}" for each in outcome.nodes)
             )
-            self.world.tell(f"{controller.short} {action}: {said}")
+            place = str(self.folder)  # has another name each time that a seed is played
+            self.world.tell(f"{controller.short} {action}: {str(said).replace(place, '')}")
             if isinstance(outcome, Result):
                 rules.result(outcome)
             ended(outcome)
