@@ -325,6 +325,9 @@ class _Run:
                     self._on_event(TaskEvent(host, awaited.task, "waiting", result))
 
     def _take(self, kind: str, data: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+        # Listing an inventory imports this module, and starts Ansible before it loads YAML.
+        from fleetbuild.ansible.steps import step_of  # noqa: PLC0415
+
         host = str(data.get("host", ""))
         if kind == "runner_item_on_failed" and host in self._awaited:
             # If the connection was lost, this event is the loss and not a sign of life.
@@ -360,8 +363,6 @@ class _Run:
             end = HostRun("failed", f"{ended.task}: {ended.message}", log=self._log)
             self._ended[ended.host] = end
             ended = replace(ended, ended=end)
-        from fleetbuild.ansible.steps import step_of  # noqa: PLC0415 (ansible-inventory starts first)
-
         step = step_of(ended.task)
         if ended.state == "unreachable" or (step and step.is_last and ended.state != "retry"):
             ended = replace(ended, final=self._ended.get(host) or HostRun("ok", log=self._log))
