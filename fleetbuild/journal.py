@@ -64,6 +64,20 @@ class Journal:
                         del running[key]
         return running
 
+    def begun_builds(self) -> dict[str, str]:
+        """Return artifact keys of builds that started and made no wheel, with their nodes.
+
+        Their folders are still on these nodes, and a build of the same wheel goes on there.
+        """
+        begun: dict[str, str] = {}
+        for entry in self._entries("build "):
+            match entry:
+                case {"what": "build started", "key": str(key), "node": str(node)}:
+                    begun[key] = node
+                case {"what": "build ended", "key": str(key), "built": True}:
+                    begun.pop(key, None)
+        return begun
+
     def left_drained(self) -> list[str]:
         """Return nodes for which `rollout.before` ran and `rollout.after` did not."""
         drained: dict[str, None] = {}

@@ -241,7 +241,8 @@ class _Builds:
     def _keep(self, batch: _Batch, assignment: BuildAssignment, reply: RoleResult) -> None:
         """Keep a reply. If the machine failed, other nodes build this wheel and the next ones."""
         run, node, waiting = self._run, assignment.node, batch.waiting[assignment.node]
-        for key in (reply.key, *self._abandoned.pop(node, ())):
+        run.journal.note("build ended", key=reply.key, node=node, built=reply.ok)
+        for key in self._abandoned.pop(node, ()):
             run.journal.note("build ended", key=key, node=node)
         log = incoming(run, assignment) / "build.log"
         explained = batch.replies[reply.key] = explain_reply(assignment, reply, log)

@@ -110,7 +110,7 @@ def _assign_builds(run: Run, progress: Progress) -> Progress:
     stored_wheels: dict[str, StoredFile] = {}
     wheels: dict[str, WheelResult] = {}
     assignments: list[BuildAssignment] = []
-    running = run.journal.left_running()
+    running, begun = run.journal.left_running(), run.journal.begun_builds()
     for group, wheel in pending_wheels(run.plan, progress.nodes):
         key = key_of(wheel)
         if stored := run.tools.wheels.find(wheel):
@@ -120,7 +120,7 @@ def _assign_builds(run: Run, progress: Progress) -> Progress:
         if wheel.published:
             continue  # the fetch stage downloads it
         _refuse_gone(run, wheel)
-        builder = choose_builder(wheel, progress.facts, running.get(key))
+        builder = choose_builder(wheel, progress.facts, running.get(key), begun.get(key))
         if isinstance(builder, NoBuilder):
             wheels[key] = _not_built(wheel, builder)
         else:

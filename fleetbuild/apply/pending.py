@@ -196,15 +196,18 @@ def _unlocked(wheel: PlannedWheel) -> BlockedError:
 
 
 def choose_builder(
-    wheel: PlannedWheel, facts: Mapping[str, Facts], running_on: str | None = None
+    wheel: PlannedWheel,
+    facts: Mapping[str, Facts],
+    running_on: str | None = None,
+    begun_on: str | None = None,
 ) -> str | NoBuilder:
     """Return the builder: the node where the build is running, else the first that can build."""
     planned = sorted(wheel.builders, key=lambda builder: builder.node != running_on)
     problems: dict[str, str] = {}
     for builder in planned:
         name = builder.node
-        # The space that a running build needs is partly used by it.
-        needed = 0 if name == running_on else wheel.requires.disk_gb
+        # Of the space that a build needs, one that has begun uses a part already.
+        needed = 0 if name in (running_on, begun_on) else wheel.requires.disk_gb
         libc = None if builder.image else wheel.target.libc  # the image's counts
         problem = _why_not_builder(name, facts.get(name), libc, needed)
         if problem is None:

@@ -27,6 +27,16 @@ def test_the_end_on_a_node_leaves_the_build_on_its_fallback_running(
     assert journal.left_running() == {"k1": "n2"}
 
 
+def test_a_build_has_begun_until_its_wheel_is_made(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "a.jsonl")
+    journal.note("build started", key="k1", node="n1")
+    journal.note("build ended", key="k1", node="n1", built=False)
+    journal.note("build started", key="k2", node="n1")
+    journal.note("build started", key="k3", node="n1")
+    journal.note("build ended", key="k3", node="n1", built=True)
+    assert Journal(tmp_path / "b.jsonl").begun_builds() == {"k1": "n1", "k2": "n1"}
+
+
 def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     Journal(path).note("build started", key="k1", node="n1")

@@ -405,6 +405,16 @@ def test_a_builder_without_space_in_its_build_folder_does_not_build(
     assert "free space there" in str(result.wheels[0].fix)
 
 
+def test_a_build_that_failed_goes_on_in_the_space_that_it_has_used(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "failed"
+    assert apply(fleet, tmp_path).wheels[0].state == "failed"
+    fleet.trouble.clear()
+    fleet.facts["avx-1"] = facts("avx", disk_gb=0.4)
+    assert apply(fleet, tmp_path).wheels[0].built_on == "avx-1"
+
+
 def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:

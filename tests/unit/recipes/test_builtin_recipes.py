@@ -224,6 +224,10 @@ def test_torch_finds_nvidias_wheels_at_build_and_run_time(cuda: str, folders: li
     (toolkit,) = (each for each in needs if each.name == "cuda-toolkit")
     assert str(toolkit.specifier) == f"=={cuda}.*"
     assert {f"nvidia-cudnn-cu{major}", f"nvidia-nccl-cu{major}"} <= {each.name for each in needs}
+    named = {Requirement(each) for each in said["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"].split("|")}
+    assert named < set(needs)
+    others = {each.name for each in set(needs) - named}
+    assert not {name for name in others if name.startswith(("cuda-", "nvidia-", "triton"))}
 
 
 @pytest.mark.parametrize(
