@@ -1,11 +1,15 @@
 """A small wheel installed on 1 and 6 SSH nodes, beside a playbook of four tasks, and scp with uv.
 
 python -m benchmarks.install [--nodes 1 6] [--rounds 2] [--before COMMIT] [--megabytes 190]
+python -m benchmarks.install --nodes 8 --groups 8
 python -m benchmarks.install --here [--rounds 2] [--before COMMIT]   on this machine, without SSH
 
 fleetbuild also probes, reserves, verifies and records; the others do not. All take turns in one run
 on one machine, each from an empty install path, with connections of their own. `sessions` counts
 the calls of ssh, sftp and scp by the controller for each node. CPU is the controller's.
+
+With `--groups` the nodes are of as many kinds. Each group gets a wheel of its own from an sdist
+with a module in C, which an apply beforehand builds: what is measured takes wheels from the store.
 
 `--here` installs two small wheels, then a small one and numpy, from the store, beside uv, which
 gets the same files and compiles them, too. Its CPU includes all processes. numpy comes from PyPI.
@@ -31,8 +35,8 @@ from uv import find_uv_bin
 
 from benchmarks.apply import Tree, checkout
 from benchmarks.probe import HERE, SCRIPTS, say
-from tests.factories.files import make_wheel
-from tests.lab import Lab
+from tests.factories.files import make_sdist, make_wheel
+from tests.lab import Lab, runnable
 
 HAND = "/opt/fleetbuild/by-hand"
 LINK = "/opt/fleetbuild/current"
@@ -58,6 +62,19 @@ PLAYBOOK = """
 """
 
 
+SDIST = {
+    "small.c": """
+#include <Python.h>
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "small"};
+PyMODINIT_FUNC PyInit_small(void) { return PyModule_Create(&module); }
+""",
+    "setup.py": """
+from setuptools import Extension, setup
+setup(ext_modules=[Extension("small", ["small.c"])])
+""",
+}
+
+
 @dataclass
 class Way:
     """One way to install the wheel, and what each turn took."""
@@ -75,11 +92,7 @@ class Way:
 
 def measure(way: Way, lab: Lab, scratch: Path) -> None:
     """Take one turn from an empty install path."""
-    for name in lab.nodes:
-        lab.exec(
-            name,
-            "find /opt/fleetbuild -mindepth 1 -delete; cd /home/fleet && rm -f uv *.whl; sync",
-        )
+    empty(lab)
     calls = scratch / "calls"
     calls.write_text("")
     way.memory.append(timed(way.run, calls, way.wall, way.cpu))
@@ -88,6 +101,13 @@ def measure(way: Way, lab: Lab, scratch: Path) -> None:
     if way.repeats:
         timed(way.run, calls, way.wall_again, way.cpu_again)
         say(f"  again: {way.wall_again[-1]:.1f} s, CPU {way.cpu_again[-1]:.1f} s")
+
+
+def empty(lab: Lab) -> None:
+    """Remove what any way has installed."""
+    clean = "find /opt/fleetbuild -mindepth 1 -delete; cd /home/fleet && rm -f uv *.whl; sync"
+    for name in lab.nodes:
+        lab.exec(name, clean)
 
 
 def timed(run: Callable[[Path], int], calls: Path, wall: list[float], cpu: list[float]) -> int:
@@ -176,8 +196,10 @@ def run(words: Sequence[str | Path], env: dict[str, str], folder: Path) -> int:
     return used.ru_maxrss
 
 
-def fleet(nodes: int, rounds: int, before: str | None, megabytes: int) -> None:
-    """Measure this number of nodes and print the table."""
+def fleet(nodes: int, groups: int, rounds: int, before: str | None, megabytes: int) -> None:
+    """Measure this number of nodes, in so many groups, and print the table."""
+    kinds = [{"hardware": rung, "gpu": gpu} for gpu in (False, True) for rung in runnable()]
+    kinds = kinds[-groups:] if groups > 1 else [{"hardware": "avx2", "gpu": False}]
     scratch = Path(tempfile.mkdtemp(prefix="fleetbuild-bench-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -185,24 +207,32 @@ def fleet(nodes: int, rounds: int, before: str | None, megabytes: int) -> None:
         code = MAKE.format(folder=str(scratch / "wheels"), size=megabytes << 20)
         subprocess.run([sys.executable, "-c", code], cwd=HERE, check=True)
         (wheel,) = (scratch / "wheels").iterdir()
+        source = {"index": [str(wheel.parent)], "build": {"policy": "published"}}
+        if groups > 1:
+            backend = '[build-system]\nrequires = ["setuptools"]\n'
+            project = '[project]\nname = "small"\nversion = "1.0"\ndependencies = []\n'
+            make_sdist(scratch / "sdists", "small", pyproject=backend + project, files=SDIST)
+            source = {"index": [str(scratch / "sdists"), "https://pypi.org/simple"]}
         config = scratch / "fleetbuild.yml"
-        config.write_text(
-            yaml.safe_dump({"index": [str(wheel.parent)], "build": {"policy": "published"},
-                            "rollout": {"canary": 0, "serial": "100%"}})
-        )  # fmt: skip
+        rollout = {"canary": 0, "serial": "100%"}
+        config.write_text(yaml.safe_dump({**source, "rollout": rollout}))
         trees = [Tree("this", HERE, scratch / "this")]
         if before:
             trees.append(Tree(before, stack.enter_context(checkout(before)), scratch / "before"))
-        spec = {"nodes": {f"n{i}": {"hardware": "avx2", "gpu": False} for i in range(1, nodes + 1)}}
+        spec = {"nodes": {f"n{i}": kinds[i % len(kinds)] for i in range(nodes)}}
         lab = stack.enter_context(Lab(f"bench-install-{nodes}", spec))
         for tree in trees:
             tree.run("plan", "plan", lab.inventory, "--package", "small==1.0", "--config", config)
+            if groups > 1:
+                tree.run("build", "apply")
+                empty(lab)
         found = ways(lab, scratch, wheel, trees, counting(scratch))
         for number in range(rounds):
             for way in found if number % 2 == 0 else found[::-1]:
                 measure(way, lab, scratch)
     one = {kind: statistics.median(getattr(found[-2], kind)) for kind in ("wall", "cpu")}
-    say(f"{nodes} node(s), {megabytes} MB, load {os.getloadavg()[0]:.1f}; ratios to the playbook")
+    load = os.getloadavg()[0]
+    say(f"{nodes} node(s), {len(kinds)} group(s), {megabytes} MB, load {load:.1f}; to the playbook")
     say("| way | wall | CPU | largest process | sessions per node | again: wall | again: CPU |")
     say("|---|---|---|---|---|---|---|")
     for way in found:
@@ -282,6 +312,7 @@ def main() -> None:
     """Bring the labs up, one after the other, and measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.install")
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 6])
+    parser.add_argument("--groups", type=int, default=1, help="nodes of as many kinds")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--before", metavar="COMMIT")
     parser.add_argument("--megabytes", type=int, default=0, help="size of the wheel")
@@ -291,7 +322,7 @@ def main() -> None:
         here(given.rounds, given.before)
         return
     for nodes in given.nodes:
-        fleet(nodes, given.rounds, given.before, given.megabytes)
+        fleet(nodes, given.groups, given.rounds, given.before, given.megabytes)
 
 
 if __name__ == "__main__":
