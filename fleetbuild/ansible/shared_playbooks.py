@@ -8,11 +8,10 @@ ansible-playbook takes 0.65 s of CPU and 100 MB.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
-from threading import Condition
-from typing import Any, TypeVar
+from threading import Condition, Thread
+from typing import Any, Self, TypeVar
 
 from fleetbuild.ansible.playbooks import HostRun, RunPlaybook, TaskEvent
 
@@ -57,7 +56,6 @@ class SharedPlaybooks:
     def __init__(
         self,
         run_playbook: RunPlaybook,
-        pool: ThreadPoolExecutor,  # for two playbooks of each group: one may still be ending
         *,
         groups: int,
         at_once: int,
@@ -65,7 +63,7 @@ class SharedPlaybooks:
         bandwidth: bool = False,
         chains: bool = False,
     ) -> None:
-        self._run_playbook, self._pool, self._forks = run_playbook, pool, forks
+        self._run_playbook, self._forks = run_playbook, forks
         self._groups, self._at_once = groups, at_once
         # Without a limit, a host needs no more than its fork.
         self._bandwidth = bandwidth
@@ -74,7 +72,15 @@ class SharedPlaybooks:
         self._separate = bandwidth and chains
         self._requests: list[_Request] = []  # not yet started
         self._playbooks: list[_Playbook] = []
+        self._threads: list[Thread] = []  # one for each playbook
         self._changed = Condition()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join()
 
     def work(self, group: Callable[[], T]) -> T:
         """Do the work of a group; once it has ended, the others share its part."""
@@ -130,11 +136,14 @@ class SharedPlaybooks:
         share = min(due, free) if self._bandwidth else min(due, needed, free)
         slots = 1 if self._separate else min(len(requests), int(self._forks * share))
         playbook = _Playbook(requests, share, slots, set(requests))
+        thread = Thread(target=self._play, args=(first.name, playbook, joined))
+        self._requests.remove(first)
+        thread.start()  # if it cannot, only this request fails
+        self._threads.append(thread)
         self._playbooks.append(playbook)
         self._requests = [request for request in self._requests if request not in joined]
         for request in joined:
             request.has_started = True
-        self._pool.submit(self._play, first.name, playbook, joined)
         self._changed.notify_all()
         return True
 
@@ -200,3 +209,7 @@ class SharedPlaybooks:
             if problem or len(request.hosts) == len(request.limit):
                 request.has_ended, request.problem = True, request.problem or problem
             self._changed.notify_all()
+        requests = playbook.requests.values()
+        if playbook.waiting and all(each.has_ended for each in requests):
+            # This ends the playbook: nobody waits for its other hosts.
+            raise next(each.problem for each in requests if each.problem)

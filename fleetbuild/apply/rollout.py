@@ -66,16 +66,14 @@ def _roll_out_all(
     at_once = min(len(groups), GROUPS_AT_ONCE)
     if at_once <= 1:
         return [_roll_out(run, progress, group) for group in groups]
-    with ThreadPoolExecutor(2 * at_once, thread_name_prefix="fleetbuild-playbook") as pool:
-        shared = SharedPlaybooks(
-            run.tools.run_playbook,
-            pool,
-            groups=len(groups),
-            at_once=at_once,
-            forks=run.tools.forks,
-            bandwidth=run.plan.bandwidth is not None,
-            chains=run.plan.peer_port is not None,
-        )
+    with SharedPlaybooks(
+        run.tools.run_playbook,
+        groups=len(groups),
+        at_once=at_once,
+        forks=run.tools.forks,
+        bandwidth=run.plan.bandwidth is not None,
+        chains=run.plan.peer_port is not None,
+    ) as shared:
         tools = replace(run.tools, run_playbook=shared.run)
         run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
         jobs = [partial(shared.work, partial(_roll_out, run, progress, each)) for each in groups]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from threading import Barrier, Event, Lock, Timer, active_count, main_thread
+from threading import Barrier, Event, Lock, Thread, Timer, active_count, main_thread
 from typing import Any
 
 import pytest
@@ -70,10 +69,9 @@ def work(
 ) -> list[Any]:
     """Do the work of groups in parallel, as the rollout does; return the result of each."""
     number = len(groups)
-    with ThreadPoolExecutor(2 * number) as pool:
-        shared = SharedPlaybooks(
-            ansible.run, pool, groups=number, at_once=number, forks=forks, **options
-        )
+    with SharedPlaybooks(
+        ansible.run, groups=number, at_once=number, forks=forks, **options
+    ) as shared:
         jobs = [lambda group=group: shared.work(lambda: group(shared)) for group in groups]
         return run_in_parallel(jobs, number, ansible.stopping.set)
 
@@ -183,6 +181,45 @@ def test_a_callback_that_fails_stops_its_own_group_alone(ansible: Ansible) -> No
             [lambda s: ask(s, "a", on_event=refuse), lambda s: ended.append(ask(s, "b"))],
         )
     assert ended == [{"b": OK}]
+
+
+def test_a_playbook_whose_groups_have_all_failed_ends(ansible: Ansible) -> None:
+    ansible.held["a2"] = Event()
+
+    def refuse(_: TaskEvent) -> None:
+        raise ValueError("full")
+
+    timer = Timer(5, ansible.held["a2"].set)  # so that a failure has an end
+    timer.start()
+    with pytest.raises(ValueError, match="full"):
+        work(ansible, [lambda s: ask(s, "a1", "a2", on_event=refuse), lambda s: ask(s, "b1")])
+    assert not ansible.held["a2"].is_set()
+    timer.cancel()
+    timer.join()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_request_fails_alone_if_no_thread_can_start(
+    ansible: Ansible, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoThread(Thread):
+        def start(self) -> None:
+            monkeypatch.setattr(shared_playbooks, "Thread", Thread)  # the next one can start
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(shared_playbooks, "Thread", NoThread)
+    ends: list[object] = []
+
+    def group(shared: SharedPlaybooks, host: str) -> None:
+        try:
+            ends.append(ask(shared, host))
+        except RuntimeError as problem:
+            ends.append(str(problem))
+
+    work(ansible, [lambda s: group(s, "a"), lambda s: group(s, "b")])
+    assert ends[0] == "can't start new thread"
+    assert ends[1] in ({"a": OK}, {"b": OK})
+    assert ansible.limits in ([["a"]], [["b"]])
 
 
 @pytest.mark.usefixtures("patient")
