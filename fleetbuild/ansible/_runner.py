@@ -155,8 +155,9 @@ def stream(
     cancelled: Callable[[], bool] = lambda: False,
     log: Path | None = None,
 ) -> int:
-    """Run an ansible program, pass on its events, and return its exit code (254 if cancelled).
+    """Run an ansible program, pass on its events, and return its exit code.
 
+    The code is 254 if the run is cancelled, and -1 if a signal ends the program.
     `passwords` maps patterns of prompts to answers.
     """
     import ansible_runner  # noqa: PLC0415 (takes 0.1 s, and --help needs none of it)
@@ -180,7 +181,7 @@ def stream(
     finally:
         if log is not None:
             _keep(private / "artifacts" / "run" / "stdout", log)
-    return int(code)
+    return -1 if code is None else int(code)
 
 
 def _command(program: str, arguments: Sequence[str]) -> dict[str, Any]:

@@ -378,8 +378,15 @@ class _Run:
         """Return how the playbook ended for each host, also for those it never ran on."""
         never = f"Ansible never ran on this host. {self.complaint()}".strip()
         silent, ok = HostRun("failed", never, log=self._log), HostRun("ok", log=self._log)
+        killed = "ansible-playbook ended during this step, perhaps killed for lack of memory"
+        cut = {
+            host: HostRun("failed", f"{awaited.task}: {killed} (see dmesg).", log=self._log)
+            for host, awaited in self._awaited.items()
+        }
         return {
-            host: self._ended.get(host) or (ok if host in self._reached else silent)
+            host: self._ended.get(host)
+            or cut.get(host)
+            or (ok if host in self._reached else silent)
             for host in limit
         }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.ansible import find_program
+from fleetbuild.ansible._runner import stream
 from fleetbuild.ansible.playbooks import Playbooks, as_literal
 from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.models import Facts, Login, Node, Python
@@ -76,3 +77,10 @@ def test_hosts_of_all_playbooks_share_the_bandwidth(
             on_event=lambda _: None, share=share,
         )  # fmt: skip
     assert [each.get("fleetbuild_bandwidth") for each in given] == [4000, 2000, None]
+
+
+def test_a_program_that_a_signal_ends_has_an_exit_code(tmp_path: Path) -> None:
+    program = tmp_path / "killed"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    assert stream(str(program), [], private=tmp_path, on_event=lambda _: None) == -1

@@ -90,6 +90,17 @@ def test_the_event_of_a_hosts_last_task_says_how_the_host_ended(
     assert (told[-1].final.state, told[-1].final.log) == (state, "1.log")
 
 
+def test_a_host_whose_playbook_is_killed_during_a_step_has_failed() -> None:
+    run = edge._Run(lambda _: None, log="1.log")
+    for host in "ab":
+        run.take({"event": "runner_on_start", "event_data": {"host": host, "task": "Copy wheels"}})
+    run.take({"event": "runner_on_ok", "event_data": {"host": "b", "task": "Copy wheels"}})
+    ends = run.hosts(["a", "b"])
+    assert ends["a"].state == "failed"
+    assert ends["a"].message.startswith("Copy wheels: ansible-playbook ended during this step")
+    assert ends["b"].state == "ok"
+
+
 def test_a_host_lost_in_a_loop_was_silent_since_its_last_item(clock: list[float]) -> None:
     run = edge._Run(lambda _: None, silence=60)
     run.take(event("runner_on_start"))
