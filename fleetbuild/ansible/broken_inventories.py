@@ -11,27 +11,28 @@ import codecs
 import re
 import shlex
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.text import clean, is_nested_deeply
 
 if TYPE_CHECKING:
-    from yaml.nodes import MappingNode, Node
+    from yaml.nodes import Node
 
 YAML_SUFFIXES = (".yml", ".yaml", ".json")
-_MOST = 16 << 20  # bytes
+_MOST = 4 << 20  # bytes; YAML of this size takes 15 s
 _SHOWN = 60  # characters of a name
-_DEEPEST = 50  # groups in groups; an anchor can lead to itself
 _SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
 _SECRET = re.compile(r"pass|secret|token|key|auth|cred|vault|become", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_BOUNDS = re.compile(r"\d+|[A-Za-z]", re.ASCII)
+_BOUNDS = re.compile(r"\d{1,18}|[A-Za-z]", re.ASCII)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TAGS = ("!vault", "!unsafe", "!vault-encrypted")  # of Ansible
 _QUOTE = "Put a value in quotation marks if it begins with a special character or holds ': '."
+_TEXT = "Save it as UTF-8, or move it out of the folder of the inventory."
 _KEYS = {"host": "hosts", "child": "children", "group": "children", "groups": "children",
          "var": "vars", "variables": "vars"}  # fmt: skip
 
@@ -51,18 +52,24 @@ class Mistake:
         return f"{path}{line}{f', column {self.column}' if self.column else ''}"
 
 
-def find_mistake(path: Path, reason: str = "") -> Mistake | None:
-    """Return the first mistake of an inventory file; `reason` is why Ansible refused it."""
+def find_mistake(path: Path, reason: str = "", *, variables: bool = False) -> Mistake | None:
+    """Return the first mistake of an inventory file, or of one in group_vars or host_vars.
+
+    `reason` is why Ansible refused it. Nothing is said of large or encrypted files.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(_MOST)
     except OSError:
         return None
-    if content.startswith(_UTF_16):
-        return Mistake(0, "the file is UTF-16 text.", "Save it as UTF-8.")
+    if len(content) == _MOST or content.startswith(b"$ANSIBLE_VAULT"):
+        return None
+    if content.startswith(_UTF_16) or b"\0" in content:
+        kind = "UTF-16" if content.startswith(_UTF_16) else "binary"
+        return Mistake(0, f"the file is {kind}, not UTF-8 text.", _TEXT)
     lines = content.decode("utf-8", "replace").splitlines()
-    if is_yaml(path, lines):
-        return _yaml_mistake(content)
+    if variables or is_yaml(path, lines):
+        return _yaml_mistake(content, _variable_mistakes if variables else _document_mistakes)
     if content.startswith(codecs.BOM_UTF8):
         what = "the file begins with a byte order mark, which Ansible reads as part of a name."
         return Mistake(1, what, "Save it as UTF-8 without a byte order mark (BOM).")
@@ -126,9 +133,9 @@ def _ini_line_mistake(number: int, line: str, state: str) -> Mistake | None:
         what = f"{_shown(name[0]) if name else 'this line'} has no '=' behind its name."
         fix = "Write each variable as NAME=VALUE, on one line of its own."
         return Mistake(number, what, fix)
-    if state == "children" and not re.fullmatch(r"[^:\]\s]+\s*(?:#.*)?", line):
+    if state == "children" and not re.fullmatch(r"[^:\]\s=]+\s*(?:#.*)?", line):
         what = f"{_first_word(line)!r} … is not the name of a group alone."
-        fix = "A [GROUP:children] section has one group per line, and nothing else."
+        fix = "A [GROUP:children] section has one group per line. Variables go into [GROUP:vars]."
         return Mistake(number, what, fix)
     return None
 
@@ -177,7 +184,9 @@ def _host_mistake(number: int, line: str) -> Mistake | None:
 def _word_mistake(host: str, before: Sequence[str], word: str) -> tuple[str, str]:
     """Return the fault of a line in which a word has no "=", and the fix."""
     if not before:
-        what = f"{_shown(word)!r} behind the host {_shown(host)} is not of the form NAME=VALUE."
+        # Of a variable without "=", the word is the value.
+        shown = "a word" if _SECRET.search(host) else repr(_shown(word))
+        what = f"{shown} behind the host {_shown(host)} is not of the form NAME=VALUE."
         fix = "Write one host per line, and no space beside '='."
         return what, fix
     # The word may be the rest of a password with a space.
@@ -215,7 +224,7 @@ def _range_mistake(bounds: Sequence[str]) -> str:
     letters = [first, last] if len(first) == len(last) == 1 else []
     if not all(map(_BOUNDS.fullmatch, (first, last))) or first.isdigit() != last.isdigit():
         return "has a range that is neither of numbers nor of single letters"
-    if not step.isdigit() or not int(step):
+    if not re.fullmatch(r"0*[1-9]\d{0,17}", step, re.ASCII):
         return "has a range whose step is not a number from 1 on"
     if first.isdigit() and first[0] == "0" and len(first) > 1 and len(first) != len(last):
         return "has a range with leading zeros whose two numbers differ in length"
@@ -253,14 +262,19 @@ def _shown(text: str) -> str:
 # --- YAML: the rules of ansible/plugins/inventory/yaml.py ---
 
 
-def _yaml_mistake(content: bytes) -> Mistake | None:
+def _yaml_mistake(
+    content: bytes, mistakes_of: Callable[[Node], Iterator[Mistake]]
+) -> Mistake | None:
     import yaml  # noqa: PLC0415 (only where something is wrong)
 
+    nested = Mistake(0, "it is nested too deeply.", "Nest less.")
     try:
         text = content.decode("utf-8")
         if is_nested_deeply(text):
-            return Mistake(0, "its brackets are nested too deeply.", "Nest less.")
+            return nested
         root = yaml.compose(text, yaml.SafeLoader)
+    except RecursionError:
+        return nested
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = (mark.line + 1, mark.column + 1) if mark else (0, 0)
@@ -268,9 +282,9 @@ def _yaml_mistake(content: bytes) -> Mistake | None:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         why = str(error).splitlines()[0]
         return Mistake(0, f"not YAML: {why}", "It must be a UTF-8 text file.")
-    if not isinstance(root, yaml.MappingNode):
+    if root is None:
         return None
-    return next(_document_mistakes(root), None)
+    return next(chain(_tag_mistakes(root), mistakes_of(root)), None)
 
 
 def _syntax_mistake(line: int, column: int, problem: str) -> Mistake:
@@ -285,11 +299,18 @@ def _syntax_mistake(line: int, column: int, problem: str) -> Mistake:
     return Mistake(line, f"not YAML: {clean(problem, limit=200)}", fix, column)
 
 
-def _document_mistakes(root: MappingNode) -> Iterator[Mistake]:
-    for key, value in root.value:
-        name = _shown(str(key.value))
+def _variable_mistakes(root: Node) -> Iterator[Mistake]:
+    """Yield the mistake of a file in group_vars or host_vars."""
+    if _kind(root) not in ("empty", "a mapping"):
+        yield _at(root, f"the file holds {_kind(root)}, not variables.", "Write NAME: VALUE.")
+
+
+def _document_mistakes(root: Node) -> Iterator[Mistake]:
+    seen = set[int]()  # an anchor can lead to itself, or to many
+    for key, value in root.value if _kind(root) == "a mapping" else ():
+        name = _text(key)
         if name == "plugin":
-            plugin = _shown(str(value.value))
+            plugin = _text(value) or "NAME"
             what = f"the file configures the inventory plugin {plugin}, and Ansible did not run it."
             fix = (
                 "Check that the plugin is installed, and that the file's name ends as the plugin "
@@ -301,18 +322,19 @@ def _document_mistakes(root: MappingNode) -> Iterator[Mistake]:
                 key, f"{name}: stands in no group.", f"Put it below a group: all: {{{name}: …}}"
             )
         else:
-            yield from _group_mistakes(name, key, value, 0)
+            yield from _member_mistakes("children", key, value, seen)
 
 
-def _group_mistakes(name: str, key: Node, group: Node, depth: int) -> Iterator[Mistake]:
-    if _kind(group) == "empty" or depth > _DEEPEST:
+def _group_mistakes(name: str, key: Node, group: Node, seen: set[int]) -> Iterator[Mistake]:
+    if _kind(group) == "empty" or id(group) in seen:
         return
+    seen.add(id(group))
     if _kind(group) != "a mapping":
         what = f"the group {name} is {_kind(group)}."
         yield _at(key, what, "Below a group stand hosts:, children: or vars:.")
         return
     for part, content in group.value:
-        section = _shown(str(part.value)) if _kind(part) == "a text" else ""
+        section = _text(part)
         if section not in ("hosts", "children", "vars"):
             yield _at(part, *_unexpected(section, name, content))
         elif _kind(content) == "a list":
@@ -321,20 +343,23 @@ def _group_mistakes(name: str, key: Node, group: Node, depth: int) -> Iterator[M
             yield _at(part, what, fix)
         elif _kind(content) == "a mapping":
             for inner, value in content.value:
-                yield from _member_mistakes(section, inner, value, depth)
+                yield from _member_mistakes(section, inner, value, seen)
         elif _kind(content) not in ("empty", "a text"):
             yield _at(part, f"{section}: of the group {name} is {_kind(content)}.", "Write names.")
 
 
-def _member_mistakes(section: str, key: Node, value: Node, depth: int) -> Iterator[Mistake]:
+def _member_mistakes(section: str, key: Node, value: Node, seen: set[int]) -> Iterator[Mistake]:
+    name, what = _text(key), "host" if section == "hosts" else "group"
     if _kind(key) in ("a list", "a mapping"):
         yield _at(key, f"a name below {section}: is {_kind(key)}.", _QUOTE)
+    elif section == "vars":
+        return
+    elif key.tag != "tag:yaml.org,2002:str":
+        yield _at(key, f"the {what} {name} is not a text.", f'Put it in quotation marks: "{name}"')
     elif section == "hosts":
-        yield from _host_mistakes(key, value)
-    elif section == "children":
-        yield from _group_mistakes(_shown(key.value), key, value, depth + 1)
+        yield from _host_mistakes(name, key, value)
     else:
-        yield from _tag_mistakes(value, 0)
+        yield from _group_mistakes(name, key, value, seen)
 
 
 def _unexpected(section: str, group: str, content: Node) -> tuple[str, str]:
@@ -346,28 +371,31 @@ def _unexpected(section: str, group: str, content: Node) -> tuple[str, str]:
     return what, f"Put it below {where} of this group."
 
 
-def _host_mistakes(key: Node, variables: Node) -> Iterator[Mistake]:
-    name = _shown(str(key.value))
-    if key.tag != "tag:yaml.org,2002:str":
-        yield _at(key, f"the host {name} is not a text.", f'Put it in quotation marks: "{name}"')
-    elif why := _pattern_mistake(key.value):
+def _host_mistakes(name: str, key: Node, variables: Node) -> Iterator[Mistake]:
+    if why := _pattern_mistake(key.value):
         yield _at(key, f"{name} {why}.", "Correct the name of the host.")
     if _kind(variables) not in ("empty", "a mapping"):
         what = f"the host {name} has {_kind(variables)} where its variables should be."
         yield _at(
             key, what, f"Write its variables as keys below it: {name}: {{ansible_host: ADDRESS}}"
         )
-    yield from _tag_mistakes(variables, 0)
 
 
-def _tag_mistakes(node: Node, depth: int) -> Iterator[Mistake]:
+def _tag_mistakes(root: Node) -> Iterator[Mistake]:
     """Yield a mistake for each value that begins with "!", of which YAML makes a tag."""
-    if node.tag.startswith("!") and node.tag not in _TAGS:
-        yield _at(node, "a value begins with '!'.", _QUOTE)
-    if depth < _DEEPEST and not isinstance(node.value, str):
-        for item in node.value:
-            for inner in item if isinstance(item, tuple) else (item,):
-                yield from _tag_mistakes(inner, depth + 1)
+    nodes, seen = [root], {id(root)}
+    for node in nodes:
+        if node.tag.startswith("!") and node.tag not in _TAGS:
+            yield _at(node, "a value begins with '!'.", _QUOTE)
+        for item in () if isinstance(node.value, str) else node.value:
+            inner = item if isinstance(item, tuple) else (item,)
+            nodes += (each for each in inner if id(each) not in seen)
+            seen.update(map(id, inner))
+
+
+def _text(node: Node) -> str:
+    """Return a key or a name as it is shown; "" for a list or a mapping, which hold values."""
+    return _shown(node.value) if isinstance(node.value, str) else ""
 
 
 def _kind(node: Node) -> str:
@@ -389,4 +417,4 @@ def _at(node: Node, what: str, fix: str) -> Mistake:
 def without_values(reason: str) -> str:
     """Return Ansible's own reason without what it quotes of the file: that may be a password."""
     reason = re.sub(r"(Error parsing host definition) .*: ", r"\1: ", reason)
-    return re.sub(r"(\bgot:|the tag) .*", r"\1 …", reason)
+    return re.sub(r"(\bgot:|the tag|with base \d+:|to float:) .*", r"\1 …", reason)

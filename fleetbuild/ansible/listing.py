@@ -62,6 +62,11 @@ def list_inventory(
         raise InventoryError(
             f"The inventory {source} does not exist.", "Name an inventory file or directory."
         )
+    if Path(source).is_fifo():  # at its second reading, Ansible would wait for ever
+        raise InventoryError(
+            f"The inventory {source} is a pipe, which Ansible cannot read twice.",
+            "Name an inventory file or directory.",
+        )
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
         ended = _run(source, limit, secrets or Secrets(), on_start)
@@ -172,17 +177,16 @@ def _unwrapped(output: str) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _mistake(path: Path, reason: str) -> tuple[str, str] | None:
+def _mistake(path: Path, reason: str, *, variables: bool = False) -> tuple[str, str] | None:
     """Return the fault of a file and the fix, if it is found."""
-    found = find_mistake(path, reason)
+    found = find_mistake(path, reason, variables=variables) if path.is_file() else None
     return (f"{found.where(path)}: {found.what}", found.fix) if found else None
 
 
 def _mistake_in(source: str) -> tuple[str, str] | None:
     """Return a mistake of a file that Ansible did read, though not as it is meant."""
     path = Path(source)
-    plain_file = is_there(source) and path.is_file() and not _is_script(path)
-    return _mistake(path, "") if plain_file else None
+    return _mistake(path, "") if path.is_file() and not _is_script(path) else None
 
 
 def _walk(document: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -221,6 +225,8 @@ def _unreadable(source: str, output: str) -> InventoryError:
         )
     broken = path if path.is_file() else next(iter(_unwrapped(output)), path)
     reasons = _reasons(output, broken.absolute())
+    if not reasons and (mistake := _variables_mistake(path)):
+        return InventoryError(*mistake)
     kind = "yaml" if broken.suffix in YAML_SUFFIXES else "ini"
     reason = reasons.get(kind) or next(iter(reasons.values()), "") or sentence(_errors(output))
     if mistake := _mistake(broken, reason):
@@ -239,6 +245,20 @@ def _reasons(output: str, path: Path) -> dict[str, str]:
         failure["plugin"] or failure["older"]: _without_prefix(failure["reason"])
         for failure in _FAILURE.finditer(plain(own))
     }
+
+
+def _variables_mistake(source: Path) -> tuple[str, str] | None:
+    """Return a mistake in group_vars or host_vars, of which Ansible often names no file."""
+    folder = source if source.is_dir() else source.parent
+    files = sorted(
+        file for name in ("group_vars", "host_vars") for file in folder.glob(name + "/**/*")
+    )
+    found = (
+        _mistake(file, "", variables=True)
+        for file in files
+        if file.suffix in ("", *YAML_SUFFIXES) and file.is_file()
+    )
+    return next(filter(None, found), None)
 
 
 def _without_prefix(reason: str) -> str:
@@ -311,8 +331,8 @@ def _without_groups(path: Path) -> InventoryError | None:
         if path.suffix not in YAML_SUFFIXES and not text.startswith(("{", "[{", "[]")):
             return None
         document = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return None  # Ansible's answer decides
+    except (OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError):
+        return None  # Ansible's answer decides; PyYAML raises any of these for a broken value
     if (isinstance(document, dict) and document) or text.startswith("$ANSIBLE_VAULT"):
         return None
     what = "is empty" if not document else f"contains {_KINDS.get(type(document), 'a value')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,18 @@ def found(tmp_path: Path, name: str, content: str | bytes, reason: str = "") -> 
         (f"[gpu:vars]\nsecret: {SECRET}\n", 2, "secret has no '='"),
         (f"[gpu:vars]\nkey=(\n{SECRET} {SECRET}\n)\n", 3, "this line has no '='"),
         (f"[all:children]\ngpu a={SECRET}\n[gpu]\nn1\n", 2, "'gpu' … is not the name of a group"),
+        (f"[all:children]\npassword={SECRET}\n", 2, "'password' … is not the name of a group"),
         ("n1 n2\n", 1, "'n2' behind the host n1"),
+        (f"ansible_password {SECRET}\n", 1, "a word behind the host ansible_password"),
         ("n[1:3\n", 1, "n[1:3 has a range without its closing bracket"),
         ("n[1]\n", 1, "n[1] has a range that is not [FIRST:LAST]"),
         ("n[a:zz]\n", 1, "neither of numbers nor of single letters"),
         ("n[01:100]\n", 1, "leading zeros"),
         ("n[3:1]\n", 1, "begins after its end"),
         ("n[1:3:0]\n", 1, "step"),
+        ("n[1:3:²]\n", 1, "step"),
+        (f"n[1:{'9' * 5000}]\n", 1, "neither of numbers"),
+        (b"\x00\x01[gpu\n", 0, "binary"),
         ("n1:\n", 1, "n1: ends in a colon"),
         (b"\xef\xbb\xbf[gpu]\nn1\n", 1, "byte order mark"),
         (b"\xff\xfen\x001\x00", 0, "UTF-16"),
@@ -88,6 +94,9 @@ def test_what_ansible_reads_is_not_a_mistake(tmp_path: Path, line: str) -> None:
         ("hosts:\n  n1:\n", 1, "hosts: stands in no group"),
         (f"all:\n  hosts:\n    n1: {SECRET}\n", 3, "the host n1 has a text where its variables"),
         ("all:\n  hosts:\n    1: {}\n", 3, "the host 1 is not a text"),
+        ("all:\n  children:\n    1: {}\n", 3, "the group 1 is not a text"),
+        (f"? {{{SECRET}: x}}\n: y\n", 1, "a name below children: is a mapping"),
+        (f"plugin: [{SECRET}]\n", 1, "configures the inventory plugin NAME"),
         ("all:\n  hosts:\n    n[1:x]: {}\n", 3, "n[1:x] has a range"),
         ("all:\n  hosts:\n    ? [a]\n    : 1\n", 3, "a name below hosts: is a list"),
         (f"all:\n  hosts:\n    n1: {{password: *{SECRET}}}\n", 3, "not YAML: a value begins with"),
@@ -110,6 +119,48 @@ def test_the_broken_line_of_a_yaml_inventory_is_named(
 
 def test_a_group_that_contains_itself_by_an_anchor_ends_the_search(tmp_path: Path) -> None:
     assert found(tmp_path, "a.yml", "all: &all\n  children:\n    gpu: *all\n") is None
+
+
+def test_anchors_that_lead_to_many_groups_and_deep_groups_end_the_search(tmp_path: Path) -> None:
+    doubled = "".join(
+        f"b{i}: &b{i} {{children: {{x: *b{i - 1}, y: *b{i - 1}}}}}\n" for i in range(1, 40)
+    )
+    assert (
+        found(tmp_path, "a.yml", f"b0: &b0 {{vars: {{x: 1}}}}\n{doubled}all: {{vars: *b39}}\n")
+        is None
+    )
+    deep = found(tmp_path, "a.yml", "".join(f"{' ' * depth}a:\n" for depth in range(2000)))
+    assert deep == Mistake(0, "it is nested too deeply.", "Nest less.")
+
+
+def test_nothing_is_said_of_encrypted_and_large_files(tmp_path: Path) -> None:
+    assert found(tmp_path, "a.yml", "$ANSIBLE_VAULT;1.1;AES256\n[\n") is None
+    assert found(tmp_path, "hosts", "[gpu\n".ljust(5 << 20)) is None
+
+
+def test_a_broken_file_of_variables_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("[gpu]\nn1\n")
+    broken = tmp_path / "group_vars" / "gpu.yml"
+    broken.parent.mkdir()
+    contents = (f"password: *{SECRET}\n", "- a\n", f"{SECRET}\n")
+    for content, where in zip(
+        contents, (", line 1, column 11", ", line 1", ", line 1"), strict=True
+    ):
+        broken.write_text(content)
+        for source in (tmp_path, tmp_path / "hosts"):
+            with pytest.raises(InventoryError, match=f"{broken}{where}: ") as caught:
+                read_inventory(str(source))
+            assert SECRET not in str(caught.value) + caught.value.fix
+
+
+@pytest.mark.parametrize("value", ["2024-99-99", f"!!int {SECRET}", f"!!timestamp {SECRET}"])
+def test_a_value_that_yaml_cannot_convert_is_an_error_of_the_inventory(
+    tmp_path: Path, value: str
+) -> None:
+    (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{n1: {{x: {value}}}}}}}\n")
+    with pytest.raises(InventoryError, match=r"hosts\.yml cannot be read") as caught:
+        read_inventory(str(tmp_path / "hosts.yml"))
+    assert SECRET not in str(caught.value) + caught.value.fix
 
 
 def test_ansibles_own_reason_loses_what_it_quotes() -> None:
@@ -135,3 +186,9 @@ def test_a_broken_file_of_a_folder_is_named_and_the_others_are_read(tmp_path: Pa
     (tmp_path / "b").unlink()
     with pytest.raises(InventoryError, match=f"{tmp_path}/a, line 2: ansible_password has"):
         read_inventory(str(tmp_path))
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InventoryError, match=r"pipe is a pipe"):
+        read_inventory(str(tmp_path / "pipe"))
