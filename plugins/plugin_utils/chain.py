@@ -67,11 +67,14 @@ class Chain:
     def leave(self, link: Link) -> None:
         """Note that a node lost its sources, and wait until the controller sends to no other node.
 
-        Then it joins again. So do the nodes behind it, so nobody asks them now.
+        Then it joins again. So do the nodes behind it, so nobody asks them now. A node of another
+        group is not behind it: neither has all files of the other.
         """
         with self._shared("state") as state:
+            own = set(state["links"][link.number]["hashes"])
             for each in state["links"]:
-                if each["leaves"] and each["ended"] is None:
+                is_near = own <= set(each["hashes"]) or own >= set(each["hashes"])
+                if is_near and each["leaves"] and each["ended"] is None:
                     each["ended"] = 0
         with self.turn(link, 0):
             pass

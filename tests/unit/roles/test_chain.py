@@ -131,6 +131,19 @@ def test_nodes_whose_chain_broke_form_another_one(tmp_path: Path) -> None:
     assert list(found.join("n3", "n3", ["a"], again=True).sources) == ["n2"]
 
 
+def test_a_broken_chain_leaves_the_chain_of_another_group(tmp_path: Path) -> None:
+    found = chain.Chain(str(tmp_path))
+    a1, a2, _, _ = (
+        found.join(node, f"10.0.0.{number}", ["numpy", f"built for {node[0]}"])
+        for number, node in enumerate(("a1", "a2", "b1", "b2"))
+    )
+    found.end(a1, serves=False)
+    found.leave(a2)
+    assert found.join("a2", "10.0.0.1", ["numpy", "built for a"], again=True).sources == {}
+    sources = found.join("b3", "10.0.0.9", ["numpy", "built for b"]).sources
+    assert list(sources.values()) == ["b2", "b1"]
+
+
 def test_options_and_paths_do_not_pass_as_addresses() -> None:
     assert chain.plain_address("node-1.example.org") == "node-1.example.org"
     assert chain.plain_address("fe80::1%eth0") == "fe80::1%eth0"
