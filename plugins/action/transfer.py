@@ -23,6 +23,7 @@ from ..plugin_utils.gate import guarded, limit
 _PLAIN = re.compile(r"(/(?![.]{1,2}(/|$))[A-Za-z0-9_.@+][A-Za-z0-9_.@+-]*)+")
 _SMALL = 4 << 20  # bytes that arrive before nodes could find each other
 _PATIENCE = 10.0  # seconds
+_RECONNECT = 3  # seconds, in place of Ansible's 10
 _SLACK = 60.0  # seconds, to start sftp for each file
 # The gate limits the memory for an answer.
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
@@ -180,7 +181,13 @@ class ActionModule(ActionBase):
         try:
             return run()
         except AnsibleConnectionFailure:
-            return run()
+            connection = self._connection
+            given = connection.get_option("timeout")
+            connection.set_option("timeout", min(given, _RECONNECT))  # the node may hang
+            try:
+                return run()
+            finally:
+                connection.set_option("timeout", given)
 
     def _copy(self, path: str, target: str, task_vars: Any) -> dict[str, Any]:
         """Copy a file of the user who logs in to its place, as the other user."""

@@ -64,22 +64,27 @@ def test_an_answer_without_an_end_means_that_nothing_arrived(tmp_path: Path) -> 
     assert found == (["ab"], {"": "stopped"})
 
 
-def test_a_lost_connection_is_made_again_once(tmp_path: Path) -> None:
+def test_a_lost_connection_is_made_again_once_and_soon(tmp_path: Path) -> None:
+    """A node that hangs is not waited for twice."""
     answers: list[Any] = []
+    options, timeouts = {"timeout": 10}, list[int]()
 
     def answer(*_: object, **__: object) -> Any:
+        timeouts.append(options["timeout"])
         if isinstance(found := answers.pop(0), Exception):
             raise found
         return found
 
     action = answered("", tmp_path)
     action._low_level_execute_command = answer
+    action._connection.get_option, action._connection.set_option = options.get, options.__setitem__
     lost, arrived = AnsibleConnectionFailure("lost"), {"stdout": '{"missing": [], "failures": {}}'}
     answers[:] = [lost, arrived]
     assert action._relay(47100, chain.Chain(str(tmp_path)), LINK, {}) == ([], {})
     answers[:] = [lost, lost, arrived]
     with pytest.raises(AnsibleConnectionFailure):
         action._relay(47100, chain.Chain(str(tmp_path)), LINK, {})
+    assert (timeouts, options) == ([10, 3, 10, 3], {"timeout": 10})
 
 
 def test_unknown_files_nodes_and_words_are_dropped(tmp_path: Path) -> None:
