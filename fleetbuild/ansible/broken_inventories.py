@@ -417,4 +417,6 @@ def _at(node: Node, what: str, fix: str) -> Mistake:
 def without_values(reason: str) -> str:
     """Return Ansible's own reason without what it quotes of the file: that may be a password."""
     reason = re.sub(r"(Error parsing host definition) .*: ", r"\1: ", reason)
-    return re.sub(r"(\bgot:|the tag|with base \d+:|to float:) .*", r"\1 …", reason)
+    return re.sub(
+        r"(\bgot:|the tag|with base \d+:|to float:|line appears to be:) .*", r"\1 …", reason
+    )

@@ -16,7 +16,7 @@ from typing import Any
 
 from fleetbuild.ansible._runner import Finished, capture, private_dir
 from fleetbuild.ansible.broken_inventories import YAML_SUFFIXES, find_mistake, without_values
-from fleetbuild.ansible.messages import messages, plain, sentence
+from fleetbuild.ansible.messages import messages, plain, sentence, without_source
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
 from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import ConfigAsInventoryError, ConfigError, InventoryError
@@ -27,8 +27,9 @@ _KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a number", bool:
 _UNPARSED = re.compile(r"Unable to parse (/.*) as an inventory source")
 _FAILURE = re.compile(
     r"(?:Failed to parse inventory with '(?P<plugin>\w+)' plugin|"
-    r"Failed to parse \S+ with (?P<older>\w+) plugin): (?P<reason>.*)"
+    r"Failed to parse .*? with (?P<older>\w+) plugin): (?P<reason>.*)"
 )
+_WRAP = re.compile(r"(?<!\n)\n(?!\n|\[[A-Z ]+\]|ERROR)")  # before 2.19, Ansible folds its messages
 # A part of a limit that names hosts as fold() does.
 _FOLDED = re.compile(
     r"(?:^|(?<=[,:\s]))([!&]*)([\w.-]*)\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]([\w.-]*)(?=[,:\s]|$)",
@@ -163,18 +164,39 @@ def _warnings(output: str) -> Iterator[str]:
     yield from (
         message
         for message in messages(output)
-        if not message.startswith(("Failed to parse", "Unable to parse"))
+        if not message.removeprefix("* ").startswith(("Failed to parse", "Unable to parse"))
     )
-    for file in dict.fromkeys(_unwrapped(output)):
-        reason = next(iter(_reasons(output, file).values()), "")
+    for file, reasons in _unread(output).items():
+        reason = _reason(file, reasons)
         what, fix = _mistake(file, reason) or (f"{file}: {without_values(reason)}", "Correct it.")
         yield f"Some hosts may be missing. {what} {fix}"
 
 
-def _unwrapped(output: str) -> list[Path]:
-    """Return the files that Ansible could not read, as it names them."""
-    paths = map(Path, _UNPARSED.findall(plain(output)))
-    return [path for path in paths if path.is_file()]
+def _unread(output: str) -> dict[Path, dict[str, str]]:
+    """Return the files that Ansible could not read, and why, by the plugin that tried."""
+    files: dict[Path, dict[str, str]] = {}
+    reasons: dict[str, str] = {}
+    for line in _unfold(output).splitlines():
+        if failure := _FAILURE.search(line):
+            reasons[failure["plugin"] or failure["older"]] = _without_prefix(failure["reason"])
+        elif unparsed := _UNPARSED.search(line):
+            name = unparsed[1]  # it may have been folded behind a hyphen, or anywhere
+            paths = map(Path, (name, name.replace("- ", "-"), name.replace(" ", "")))
+            if path := next((path for path in paths if path.is_file()), None):
+                files[path] = reasons
+            reasons = {}
+    return files
+
+
+def _reason(path: Path, reasons: dict[str, str]) -> str:
+    """Return what the plugin says that is meant to read this file, else the first one."""
+    kind = "yaml" if path.suffix in YAML_SUFFIXES else "ini"
+    return reasons.get(kind) or next(iter(reasons.values()), "")
+
+
+def _unfold(output: str) -> str:
+    """Return Ansible's output with each message on one line, without lines of the user's files."""
+    return _WRAP.sub(" ", without_source(output))
 
 
 def _mistake(path: Path, reason: str, *, variables: bool = False) -> tuple[str, str] | None:
@@ -199,7 +221,7 @@ def _walk(document: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tup
 
 
 def _problem(source: str, ended: Finished) -> InventoryError:
-    output = plain(ended.err + ended.out)
+    output = _unfold(ended.err + ended.out)
     if "ault" in output and (problem := _vault_problem(source, output)):
         return problem
     if limit := re.search(r"Unable to find limit file b?'?([^'\n]+)", output):
@@ -207,7 +229,7 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             f"The limit file {limit[1]} does not exist.",
             "--limit @FILE names a file with one host per line.",
         )
-    return _unreadable(source, output)
+    return _unreadable(source, plain(ended.err + ended.out))
 
 
 def _unreadable(source: str, output: str) -> InventoryError:
@@ -223,28 +245,16 @@ def _unreadable(source: str, output: str) -> InventoryError:
             f"{source} looks like an inventory script but is not executable.",
             f"Run: chmod +x {source}",
         )
-    broken = path if path.is_file() else next(iter(_unwrapped(output)), path)
-    reasons = _reasons(output, broken.absolute())
+    broken, reasons = next(iter(_unread(output).items()), (path, {}))
     if not reasons and (mistake := _variables_mistake(path)):
         return InventoryError(*mistake)
-    kind = "yaml" if broken.suffix in YAML_SUFFIXES else "ini"
-    reason = reasons.get(kind) or next(iter(reasons.values()), "") or sentence(_errors(output))
+    reason = _reason(broken, reasons) or sentence(_errors(_unfold(output)))
     if mistake := _mistake(broken, reason):
         return InventoryError(*mistake)
     return InventoryError(
         f"{broken} cannot be read as an inventory: {without_values(reason)}",
         f"Correct it; this command shows the same error: ansible-inventory -i {source} --list",
     )
-
-
-def _reasons(output: str, path: Path) -> dict[str, str]:
-    """Return why Ansible could not read this file, by the plugin that tried."""
-    before, _, _ = output.partition(f"Unable to parse {path} as")
-    _, _, own = before.rpartition("Unable to parse ")  # what it says of the file before is its own
-    return {
-        failure["plugin"] or failure["older"]: _without_prefix(failure["reason"])
-        for failure in _FAILURE.finditer(plain(own))
-    }
 
 
 def _variables_mistake(source: Path) -> tuple[str, str] | None:
@@ -266,10 +276,10 @@ def _without_prefix(reason: str) -> str:
 
 
 def _script_problem(source: str, output: str) -> InventoryError:
-    reasons = {m["plugin"] or m["older"]: m["reason"] for m in _FAILURE.finditer(output)}
-    reason = reasons.get("script") or next(iter(reasons.values()), "") or sentence(_errors(output))
+    reasons = next(iter(_unread(output).values()), {})
+    reason = reasons.get("script") or sentence(_errors(output))
     complaint = output.partition("Standard error from inventory script:\n")[2].partition("\n")[0]
-    reason = _without_prefix(reason) + (f": {complaint}" if complaint else "")
+    reason += f": {complaint}" if complaint else ""
     return InventoryError(f"{source}: {reason}", f"Run `{source} --list` and correct the script.")
 
 

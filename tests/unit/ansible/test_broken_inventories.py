@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from fleetbuild.ansible import listing
+from fleetbuild.ansible._runner import Finished
 from fleetbuild.ansible.broken_inventories import Mistake, find_mistake, without_values
 from fleetbuild.errors import InventoryError
 from fleetbuild.probe.inventory import read_inventory
@@ -186,6 +190,32 @@ def test_a_broken_file_of_a_folder_is_named_and_the_others_are_read(tmp_path: Pa
     (tmp_path / "b").unlink()
     with pytest.raises(InventoryError, match=f"{tmp_path}/a, line 2: ansible_password has"):
         read_inventory(str(tmp_path))
+
+
+@pytest.mark.parametrize("folder", ["a-folder-with-many-parts/and-a-name", "f" * 80, "a b"])
+def test_messages_that_older_releases_of_ansible_fold_are_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    broken = tmp_path / folder / "a"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("[gpu:children]\nold\n[all]\nn1\n")
+    yaml, ini = (f" * Failed to parse {broken} with {each} plugin: " for each in ("yaml", "ini"))
+    said = [
+        f"{yaml}Syntax Error.  The offending line appears to be:  n1 password=a {SECRET} ^ here",
+        f"{ini}{broken}:2: Section [gpu:children] includes undefined group: old",
+        f"Unable to parse {broken} as an inventory source",
+    ]
+    folded = "".join("\n".join(textwrap.wrap(f"[WARNING]: {each}", 79)) + "\n" for each in said)
+    answers = [
+        Finished(0, '{"all": {"hosts": ["n1"]}}', folded),
+        Finished(1, "", folded + "ERROR! No inventory was parsed.\n"),
+    ]
+    monkeypatch.setattr(listing, "_run", lambda *_: answers.pop(0))
+    (warning,) = listing.list_inventory(str(broken.parent)).warnings
+    where = f"{broken}, line 2: [gpu:children] names the group old"
+    assert warning.startswith(f"Some hosts may be missing. {where}")
+    with pytest.raises(InventoryError, match=re.escape(where)):
+        listing.list_inventory(str(broken))
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
