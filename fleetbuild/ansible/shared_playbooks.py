@@ -121,8 +121,7 @@ class SharedPlaybooks:
 
     def _all_ask(self) -> bool:
         """Return whether each working group has asked, so that no other request will come."""
-        started = {id(r) for p in self._playbooks for r in p.requests.values() if not r.has_ended}
-        return self._separate or len(self._requests) + len(started) >= self._working()
+        return self._separate or len(self._requests) >= self._working()
 
     def _start(self, first: _Request) -> bool:
         """Start a playbook for this request and others that can join it, if enough is free."""

@@ -113,6 +113,25 @@ def test_another_playbook_has_a_run_of_its_own(ansible: Ansible) -> None:
     assert sorted(ansible.calls)[1][:2] == ("rollback.yml", ["b"])
 
 
+def test_groups_whose_waves_end_one_after_the_other_share_the_next_one(ansible: Ansible) -> None:
+    def group(shared: SharedPlaybooks, name: str) -> None:
+        ask(shared, f"{name}1")
+        ask(shared, f"{name}2")
+
+    run = ansible.run
+
+    def slow(name: str, *, on_event: Callable[[TaskEvent], None], **more: Any) -> Any:
+        def later(event: TaskEvent) -> None:
+            Event().wait(0.02)
+            on_event(event)
+
+        return run(name, on_event=later, **more)
+
+    ansible.run = slow  # type: ignore[method-assign]
+    work(ansible, [lambda s, n=name: group(s, n) for name in "abcd"])
+    assert ansible.limits == [["a1", "b1", "c1", "d1"], ["a2", "b2", "c2", "d2"]]
+
+
 def test_a_group_goes_on_while_a_node_of_another_one_hangs(ansible: Ansible) -> None:
     ansible.held["a1"] = Event()
 
@@ -337,7 +356,6 @@ def test_all_playbooks_together_never_use_more_than_there_is(
     assert most[0] > Fraction(1, 2)
 
 
-@pytest.mark.usefixtures("patient")
 def test_the_few_nodes_of_a_group_do_not_queue_behind_the_many_of_another(ansible: Ansible) -> None:
     many = [f"b{number}" for number in range(10)]
     ansible.held = {host: Event() for host in many}
