@@ -106,7 +106,7 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     def refuse(file: str, *_: Any) -> None:
         raise PermissionError(13, "Permission denied", file)
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("os.open", refuse)
     with pytest.raises(CaptureError, match="uname: Permission denied") as caught:
         load_captures(tmp_path, ["n"])
     assert "permissions" in caught.value.fix
