@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fleetbuild.hardware.cpus import expected_rung, microarchitecture
 from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS, best
@@ -167,6 +168,7 @@ def _common_features(fields: list[tuple[str, str]], key: str) -> frozenset[str]:
     return frozenset(sorted(common)[:MAX_FEATURES])
 
 
+@lru_cache(maxsize=32)  # the nodes of a fleet have few kinds of processors
 def _features(text: str) -> frozenset[str]:
     return frozenset(filter(_FEATURE.fullmatch, text.split()))
 

@@ -34,10 +34,15 @@ def lines(
 
     Each parser sets limits, so that reading any text has bounded cost.
     """
-    text = capture.get(section, "")
-    if is_too_long(section, text):
+    text = capture.get(section)
+    if not text or is_too_long(section, text):
         return []
-    return [clean(line[:longest]) for line in text.split("\n", most)[:most]]
+    text = text.replace("\t", " ")
+    split = text.split("\n", most)[:most]
+    # Most sections are printable as a whole, and asking once is faster than for each line.
+    if text.replace("\n", "").isprintable():
+        return [line[:longest].strip() for line in split]
+    return [clean(line[:longest]) for line in split]
 
 
 def clean(text: str) -> str:
