@@ -14,7 +14,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def read_once(
     # Files that changed meanwhile may have been read before or after the change.
     secret = any(map(_has_secret, listing.hosts.values()))
     if not secret and _key(source, limit) == key:
-        _keep(file, {"key": key, "listing": asdict(listing)})
+        _keep(file, {"key": key, "listing": vars(listing)})
     return listing
 
 

@@ -7,6 +7,7 @@ change, also of the release that serves. `apply` checks this before it builds.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from fleetbuild.hardware.rungs import RUNGS
@@ -29,12 +30,17 @@ def fingerprint(facts: Facts, python: Python | None) -> dict[str, Any]:
         "arch": facts.arch,
         "isa": facts.isa,
         # Flags outside all rungs change with kernels and decide nothing.
-        "features": digest(sorted(RUNG_FEATURES & set(facts.features)))[:16],
+        "features": _features_digest(RUNG_FEATURES.intersection(facts.features)),
         "sms": sorted(facts.sms),
         "driver": facts.driver,
         "libc": f"{facts.libc.family} {facts.libc.version}" if facts.libc else None,
         "python": [python.path, python.tag] if python else None,
     }
+
+
+@lru_cache(maxsize=1000)  # the nodes of a fleet have few kinds of processors
+def _features_digest(features: frozenset[str]) -> str:
+    return digest(sorted(features))[:16]
 
 
 def changes_since_plan(plan: Plan, facts: Mapping[str, Facts]) -> list[str]:

@@ -25,7 +25,7 @@ def with_digest(plan: Plan) -> Plan:
 
 def dump_plan(plan: Plan) -> str:
     """Return the text of a plan: the same plan gives the same text."""
-    return json.dumps(plan.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+    return plan.model_dump_json(indent=2) + "\n"
 
 
 def read_plan(text: str, source: str = "The plan") -> Plan:
