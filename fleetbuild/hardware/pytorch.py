@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from packaging.specifiers import SpecifierSet
@@ -221,6 +222,7 @@ def find_torch(version: str) -> Torch | None:
     )
 
 
+@lru_cache(maxsize=1000)  # a plan asks for the same few for every node
 def public_version(version: str) -> Version | None:
     """Return the version without its local part; None if the text is not a version."""
     try:

@@ -77,13 +77,17 @@ def best(
     baseline included.
     """
     have = frozenset(features)
-    reached = [
-        rung
-        for rung in RUNGS.values()
-        if rung.arch == arch and rung.features <= have and (allowed is None or rung.name in allowed)
-    ]
     # The file lists a rung after every rung that it contains, so the last one reached is best.
-    return reached[-1] if reached else None
+    return next(
+        (
+            rung
+            for rung in reversed(RUNGS.values())
+            if rung.arch == arch
+            and (allowed is None or rung.name in allowed)
+            and rung.features <= have
+        ),
+        None,
+    )
 
 
 def why_not(rung: Rung, features: Iterable[str]) -> str:

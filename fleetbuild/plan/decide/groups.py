@@ -7,6 +7,8 @@ change the targets in between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Target, TargetLibc
@@ -117,15 +119,24 @@ def lowest_libc(facts: Iterable[Facts]) -> str:
 
 
 def _target_of(eligibility: Eligibility, facts: Facts) -> Target:
-    rung = RUNGS[eligibility.rung or ""]
     assert eligibility.python and facts.libc  # set for every eligible node  # noqa: S101, PT018
+    return _target(
+        eligibility.rung or "", eligibility.sms, eligibility.python.tag, facts.libc.family
+    )
+
+
+@lru_cache(maxsize=1000)  # thousands of nodes have few targets, and the same object is equal sooner
+def _target(
+    rung_name: str, sms: tuple[str, ...], python: str, libc: Literal["glibc", "musl"]
+) -> Target:
+    rung = RUNGS[rung_name]
     return Target(
         arch=rung.arch,
         isa=rung.name,
         features=tuple(sorted(rung.features)),
-        sms=eligibility.sms,
-        python=eligibility.python.tag,
-        libc=TargetLibc(family=facts.libc.family, floor=""),
+        sms=sms,
+        python=python,
+        libc=TargetLibc(family=libc, floor=""),
     )
 
 

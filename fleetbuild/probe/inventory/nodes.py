@@ -137,8 +137,10 @@ class _Variables:
         self._settings = settings
 
     def _value(self, *names: str, setting: str = "") -> Any:
-        found = [self._own[name] for name in names if self._own.get(name) is not None]
-        return found[-1] if found else self._settings.get(setting)
+        for name in reversed(names):
+            if (value := self._own.get(name)) is not None:
+                return value
+        return self._settings.get(setting)
 
     def text(self, *names: str, setting: str = "") -> str | None:
         value = self._value(*names, setting=setting)
@@ -158,7 +160,9 @@ class _Variables:
         raise self.wrong(name, value, "a list of texts")
 
     def words(self, *names: str, setting: str = "") -> tuple[str, ...]:
-        text = self.text(*names, setting=setting) or ""
+        text = self.text(*names, setting=setting)
+        if not text:
+            return ()
         try:
             return tuple(shlex.split(text))
         except ValueError as error:

@@ -175,9 +175,10 @@ def toolkit_conflicts(
     versions: dict[str, str] = {
         canonicalize_name(package.name): package.version for package in packages
     }
-    oldest: dict[Target, Facts] = {}  # of each group, the member with the oldest driver
+    members: dict[Target, list[Facts]] = {}
     for name, target in targets.items():
-        oldest[target] = min(oldest.get(target, facts[name]), facts[name], key=_driver)
+        members.setdefault(target, []).append(facts[name])
+    oldest = {target: min(alike, key=_driver) for target, alike in members.items()}
 
     def reason(together: Sequence[Target]) -> str | None:
         combination = combination_of(
