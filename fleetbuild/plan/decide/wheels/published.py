@@ -42,8 +42,21 @@ PublishedChoices = Mapping[tuple[str, str], PublishedChoice]  # package and grou
 def must_be_read(package: Package, target: Target, file: LockedFile) -> bool:
     """Return whether a published wheel's machine code has to be read to know what it needs."""
     known = package.name in COMPANIONS or (package.name == "torch" and _is_known(file, target.arch))
-    rung = package.recipe.published_rung(target.arch, package.version)
-    return rung is None or bool(target.sms and not known)
+    return _rung(package, target, file) is None or bool(target.sms and not known)
+
+
+def _rung(package: Package, target: Target, file: LockedFile) -> str | None:
+    """Return the rung that the recipe states for published wheels; None if it states none."""
+    if _is_for_one_target(file):
+        return None
+    return package.recipe.published_rung(target.arch, package.version)
+
+
+def _is_for_one_target(file: LockedFile) -> bool:
+    """Return whether it was built for a target, as ours are: 2.6.0+cu124.sm86.avx. The recipe and
+    the tables know the wheels of a project's own releases alone."""
+    label = file.version.partition("+")[2]
+    return any(label.endswith(f".{rung.label}") for rung in RUNGS.values())
 
 
 def _is_known(torch: LockedFile, arch: str) -> bool:
@@ -67,7 +80,7 @@ def choose_published(
     torch = versions.get("torch", "") if package.name in ("torch", *COMPANIONS) else ""
     reasons = [
         *((code.problem,) if code and code.problem else ()),
-        *_cpu(package, target, code),
+        *_cpu(package, target, file, code),
         *_ptx(target, code),
         *_rocm(members, file),
         *((f"it is not known to use {target.blas} (build.blas)",) if target.blas else ()),
@@ -86,8 +99,8 @@ def choose_published(
     )
 
 
-def _cpu(package: Package, target: Target, code: Code | None) -> Iterable[str]:
-    rung = RUNGS.get(package.recipe.published_rung(target.arch, package.version) or "")
+def _cpu(package: Package, target: Target, file: LockedFile, code: Code | None) -> Iterable[str]:
+    rung = RUNGS.get(_rung(package, target, file) or "")
     if rung:
         if not rung <= RUNGS[target.isa]:
             yield f"it is built for {rung.name}, and these nodes are {target.isa}"
@@ -107,7 +120,7 @@ def _gpus_of_torch(
         yield "it has no GPU code"
         return
     missing = [sm for sm in target.sms if not torch.has_code_for(cuda, target.arch, sm)]
-    if missing:
+    if missing and not _is_for_one_target(file):
         yield f"built with CUDA {cuda}, it has no code for SM {', '.join(missing)}"
     old = sorted({each.driver for each in members if each.driver and not serves(each.driver, cuda)})
     if old:
@@ -148,6 +161,8 @@ def _companion(
 
 def _kind(file: LockedFile, torch: str, arch: str) -> str:
     """Return what a wheel of PyTorch is built for, in words."""
+    if _is_for_one_target(file):
+        return file.version.partition("+")[2]
     if rocm := rocm_of(file.version):
         return f"ROCm {rocm}"
     cuda = _variant(file, torch, arch)
@@ -181,7 +196,7 @@ def _why_it_fits(
     package: Package, target: Target, file: LockedFile, torch: str, code: Code | None
 ) -> str:
     cuda = _variant(file, torch, target.arch) if torch else None
-    rung = package.recipe.published_rung(target.arch, package.version)
+    rung = _rung(package, target, file)
     if code and code.ran:
         cpu = f"ran on a CPU like {target.isa}, which QEMU imitated"
     elif rung:

@@ -117,6 +117,43 @@ def test_pypis_torch_for_arm_is_known_by_architecture_or_read():
     assert "it has no code for SM 9.0" in answer("2.12.1", gh200, code=Code()).why
 
 
+def test_a_torch_that_was_built_for_a_target_is_read():
+    """What PyTorch releases runs on other CPUs and GPUs than a wheel that somebody exported."""
+    own = "2.6.0+cu124.sm86.avx"
+    torch, wheel, card = package("torch", "2.6.0"), file(version=own), gpu("8.6")
+    code = Code(features=("avx",), sms=("8.6",))
+
+    def answer(wanted, members=(card,)):
+        return choose_published(torch, wanted, members, wheel, versions={"torch": own}, code=code)
+
+    assert must_be_read(torch, target("avx", sms=("8.6",)), wheel)
+    assert answer(target("avx", sms=("8.6",))).file
+    assert "uses avx, which x86-64-v2 does not" in answer(target("x86-64-v2", sms=("8.6",))).why
+    assert "it has no code for SM 7.0" in answer(target("avx", sms=("7.0",))).why
+    assert "driver 470" in answer(target("avx", sms=("8.6",)), [gpu("8.6", driver="470")]).why
+    old = code.model_copy(update={"sms": ("5.0",)})
+    kept = choose_published(
+        torch, target("avx", sms=("5.0",)), [gpu("5.0")], file(version="2.9.1+cu130.sm50.avx"),
+        versions={"torch": "2.9.1"}, code=old,
+    )  # fmt: skip
+    assert kept.file  # PyTorch's own has no code for it
+
+
+def test_a_companion_of_another_torch_with_the_same_cuda_does_not_fit():
+    own = "+cu124.sm86.avx"
+
+    def answer(companion, torch):
+        return choose_published(
+            package("torchvision", "0.21.0"), target("avx", sms=("8.6",)), [gpu("8.6")],
+            file("torchvision", f"0.21.0{companion}"), versions={"torch": "2.6.0"},
+            code=Code(sms=("8.6",)), published_torch=file(version=f"2.6.0{torch}"),
+        )  # fmt: skip
+
+    assert answer(own, own).file
+    assert answer("+cu124", "+cu124").file
+    assert "built for CUDA 12.4, but torch 2.6.0+cu124.sm86.avx for" in answer("+cu124", own).why
+
+
 def test_the_code_of_another_published_wheel_is_read():
     assert must_be_read(PLAIN, target(), file("plain", "1.0"))
     assert not must_be_read(TORCH, target(sms=("8.6",)), file())
