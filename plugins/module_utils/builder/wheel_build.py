@@ -30,6 +30,8 @@ from .wheel_inputs import CODE, INPUT, KINDS, MACHINE, BuildFailed, toolkit_home
 INPUTS, LOG = "/inputs", "/build.log"  # in namespaces and in a container
 WHEEL = re.compile(r"[A-Za-z0-9_.!+-]{1,200}\.whl")
 MOST_SAID = 1 << 16
+KEY = re.compile(r"[0-9a-f]{32}")  # the name of a build's folder
+UNUSED = 30 * 86400  # seconds, after which the folder of a build that failed is removed
 GRACE = 60  # seconds after its time limit that a build has to end by itself
 
 
@@ -46,9 +48,20 @@ class Build(Steps):
         for key in self.params["abandoned"]:
             Folder(os.path.join(os.path.dirname(self.dir), os.path.basename(key))).end()
         super().prepare()
+        self.remove_unused()
         isolation.build_user(create=True)
         needs_none = self.status()["state"] in ("running", "done")
         return [] if needs_none else self.input_files().expect()
+
+    def remove_unused(self):
+        """Remove the folders in which nobody has built for long: one of torch has 20 GB."""
+        folder = os.path.dirname(self.dir)
+        for name in filter(KEY.fullmatch, os.listdir(folder)):
+            other = Folder(os.path.join(folder, name))
+            with contextlib.suppress(OSError):  # what stays costs space, and nothing else
+                age = time.time() - os.lstat(other.at("status.json")).st_mtime
+                if other.dir != self.dir and age > UNUSED and not other.is_locked():
+                    shutil.rmtree(other.dir, ignore_errors=True)
 
     def input_files(self):
         """Return the wheels, and the source if it is an archive."""

@@ -132,6 +132,26 @@ def test_a_process_that_does_not_hold_the_lock_is_not_ended(
         assert all(map(runs, old))
 
 
+def test_preparing_removes_the_folders_in_which_nobody_has_built_for_a_month(
+    build: Any, tmp_path: Path
+) -> None:
+    old, new, other, link = (tmp_path / name for name in ("0" * 32, "1" * 32, "mine", "2" * 32))
+    month = time.time() - 31 * 86400
+    for folder in (old, new, other):
+        (folder / "work").mkdir(parents=True)
+        (folder / "status.json").write_text("{}")
+        if folder is not new:
+            os.utime(folder / "status.json", (month, month))
+    link.symlink_to(other)
+    with running_build(tmp_path / ("3" * 32)):
+        os.utime(tmp_path / ("3" * 32) / "status.json", (month, month))
+        build.prepare()
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "1" * 32, "2" * 32, "3" * 32, "build", "mine"
+        ]  # fmt: skip
+    assert (other / "work").is_dir()
+
+
 def test_only_its_owner_can_open_the_lock_of_a_build(build: Any) -> None:
     Path(build.at("lock")).touch(0o644)  # of an earlier version
     build.params["source_sha256"] = "0" * 64  # it ends at its inputs
