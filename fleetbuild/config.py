@@ -50,7 +50,7 @@ def find_config(inventory: str) -> Path | None:
     folders = [folder]
     if is_there(source) and source.is_dir() and inventory not in (".", "./"):
         folders.append(folder.absolute().parent)
-    return next((path for folder in folders if (path := folder / FILE_NAME).is_file()), None)
+    return next((path for folder in folders if (path := folder / FILE_NAME).exists()), None)
 
 
 def base_folder(config: Config, inventory: Inventory) -> Path:
@@ -87,6 +87,20 @@ def parse_config(text: str, source: str = FILE_NAME) -> Config:
     return validate(Config, {} if data is None else data, source, ConfigError)
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuse a key that a mapping has twice: PyYAML drops the first value without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key, _ in node.value:
+            if keys.count(key.value) > 1:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
+                )
+        return node
+
+
 def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
     """Return the document in this YAML text; a mistake is reported with its line."""
     if is_nested_deeply(text):
@@ -94,7 +108,7 @@ def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
             f"{source} has more than 100 brackets open at once.", "Close them, or write blocks."
         )
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)  # noqa: S506 (it is a safe one)
     except yaml.MarkedYAMLError as problem:
         raise error(
             f"{source} is not valid YAML{yaml_mistake(problem)}.",
@@ -151,9 +165,8 @@ def _explained(
     field = _model_at(model, parents).model_fields.get(key)
     if first["type"] == "string_pattern_mismatch" and field and field.description:
         reason = f"must be {field.description}"
-    return error(
-        f"{source}: {place} is {first['input']!r}: {reason}.", f"Correct {place} and try again."
-    )
+    value = "empty" if first["input"] is None else repr(first["input"])
+    return error(f"{source}: {place} is {value}: {reason}.", f"Correct {place} and try again.")
 
 
 def _model_at(model: type[BaseModel], parents: list[str]) -> type[BaseModel]:

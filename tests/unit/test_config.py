@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.config import find_config, load_config, parse_config, with_absolute_playbooks
+from fleetbuild.config import (
+    find_config,
+    load_config,
+    parse_config,
+    parse_yaml,
+    with_absolute_playbooks,
+)
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config
 
@@ -71,6 +77,8 @@ def test_an_empty_file_means_all_defaults(text):
             "Correct release",
         ),
         ("python: '3.x'", "python is '3.x': must be a version, such as", "Correct python"),
+        ("packages:", "packages is empty: must be a list", "Correct packages"),
+        ("packages: [a]\npackages: [b]", "line 1, column 1: the key 'packages' is", "that line"),
         ("python: 3.10", "python is 3.1: must be a string; put it in quotes", "Correct python"),
     ],
 )
@@ -80,6 +88,12 @@ def test_mistakes_are_reported_with_place_and_fix(text, message, fix):
     assert message in caught.value.message
     assert caught.value.message.startswith("fleetbuild.yml")
     assert fix in caught.value.fix
+
+
+def test_a_merged_key_may_be_replaced_and_merged_again() -> None:
+    text = "a: &a {x: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, x: 3}\n"
+    document = parse_yaml(text, "fleetbuild.yml", ConfigError)
+    assert [document[name]["x"] for name in "abc"] == [1, 2, 3]
 
 
 def test_a_file_knows_its_folder(tmp_path):
@@ -120,6 +134,14 @@ def test_fleetbuild_yml_may_lie_beside_an_inventory_directory(tmp_path):
     assert find_config(str(folder)) == inside
     inside.unlink()
     assert find_config(str(folder / "hosts.yml")) is None
+
+
+def test_a_folder_called_fleetbuild_yml_is_an_error_and_not_skipped(tmp_path: Path) -> None:
+    (tmp_path / "fleetbuild.yml").mkdir()
+    found = find_config(str(tmp_path / "hosts.yml"))
+    assert found is not None
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_config(found)
 
 
 def test_serial_is_a_number_a_percentage_or_a_list_whose_last_entry_is_repeated() -> None:
