@@ -211,6 +211,8 @@ def _variables(private: Path, env: Mapping[str, str]) -> dict[str, str]:
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
         "ANSIBLE_INVENTORY_IGNORE_REGEX": ignored_files(),
     }
+    if "UTF" not in (os.environ.get("LC_ALL") or "UTF-8").upper():
+        own["LC_ALL"] = "C.UTF-8"  # Ansible starts with no other encoding, and cron has LC_ALL=C
     return {**_QUIET, "PATH": _path(), **own, **env}
 
 

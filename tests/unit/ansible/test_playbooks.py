@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.ansible import find_program
-from fleetbuild.ansible._runner import stream
+from fleetbuild.ansible._runner import capture, stream
 from fleetbuild.ansible.playbooks import Playbooks, as_literal
 from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.models import Facts, Login, Node, Python
@@ -84,3 +84,12 @@ def test_a_program_that_a_signal_ends_has_an_exit_code(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nkill -9 $$\n")
     program.chmod(0o755)
     assert stream(str(program), [], private=tmp_path, on_event=lambda _: None) == -1
+
+
+@pytest.mark.parametrize("value", ["C", "POSIX", "de_DE.ISO-8859-1"])
+def test_ansible_starts_under_a_locale_that_is_not_utf_8(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", value)
+    ended = capture("ansible-inventory", ["-i", "h1,", "--list"], private=tmp_path)
+    assert '"h1"' in ended.out, ended.err
