@@ -358,6 +358,11 @@ def _refused(
             "fleetbuild.yml, then plan again.",
             offline=True,
         )
+    if "Failed to initialize cache" in said:
+        raise ResolutionError(
+            f"The cache of uv cannot be written: {_short(said)}.",
+            "Set HOME or UV_CACHE_DIR to a folder that you can write, then plan again.",
+        )
     if _UNREADABLE.search(said):
         raise ResolutionError(
             f"A package index cannot be read: {_short(said)}.",

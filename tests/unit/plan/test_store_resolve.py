@@ -284,6 +284,13 @@ def test_a_folder_of_wheels_that_cannot_be_read_stops_the_plan(ask, settings) ->
     assert "separated by commas" in caught.value.fix
 
 
+def test_a_cache_that_uv_cannot_make_is_named_and_no_index_is_blamed(settings) -> None:
+    lost = replace(settings, environment={"UV_NO_INDEX": "1", "UV_CACHE_DIR": "/proc/no/cache"})
+    with pytest.raises(ResolutionError, match=r"^The cache of uv cannot be written: ") as caught:
+        resolve(request_for("small==1.0"), lost)
+    assert "UV_CACHE_DIR" in caught.value.fix
+
+
 def test_a_resolver_that_hangs_is_ended(monkeypatch, settings):
     def hang(command, **_):
         raise subprocess.TimeoutExpired(command, 1)
