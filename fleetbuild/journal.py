@@ -67,7 +67,7 @@ class Journal:
     def begun_builds(self) -> dict[str, str]:
         """Return artifact keys of builds that started and made no wheel, with their nodes.
 
-        Their folders are still on these nodes, and a build of the same wheel goes on there.
+        Unless somebody removed their folders there, a build of the same wheel goes on in them.
         """
         begun: dict[str, str] = {}
         for entry in self._entries("build "):

@@ -38,7 +38,7 @@ def check(run: Run, progress: Progress) -> Progress:
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         _refuse_unsigned(run, progress)
         progress = _assign_builds(run, progress)
-        _refuse_missing_supplies(progress)
+        _refuse_missing_supplies(run, progress)
         if warning := run.tools.labels.prepare(installs=True):
             run.tell("label", "warning", warning)
     _report_results(run, progress)
@@ -161,10 +161,16 @@ def _not_built(wheel: PlannedWheel, why: NoBuilder) -> WheelResult:
     )
 
 
-def _refuse_missing_supplies(progress: Progress) -> None:
+def _refuse_missing_supplies(run: Run, progress: Progress) -> None:
+    """Refuse builds whose builder lacked something when the plan was made.
+
+    Where a build has begun, only space can be lacking, and a part of it is used by that build.
+    """
+    begun = run.journal.begun_builds()
     missing = [
         f"{assignment.group} ({assignment.wheel.package}): {item}"
         for assignment in progress.assignments
+        if begun.get(key_of(assignment.wheel)) != assignment.node
         for item in assignment.wheel.requires.to_supply
     ]
     if missing:

@@ -201,18 +201,21 @@ def choose_builder(
     running_on: str | None = None,
     begun_on: str | None = None,
 ) -> str | NoBuilder:
-    """Return the builder: the node where the build is running, else the first that can build."""
+    """Return the builder: the node where the build is running, else the first that can build.
+
+    Where none has the space, the node on which it has begun: a part of the space is used by it.
+    """
     planned = sorted(wheel.builders, key=lambda builder: builder.node != running_on)
     problems: dict[str, str] = {}
-    for builder in planned:
-        name = builder.node
-        # Of the space that a build needs, one that has begun uses a part already.
-        needed = 0 if name in (running_on, begun_on) else wheel.requires.disk_gb
-        libc = None if builder.image else wheel.target.libc  # the image's counts
-        problem = _why_not_builder(name, facts.get(name), libc, needed)
-        if problem is None:
-            return name
-        problems[name] = problem
+    for with_a_part in ((running_on,), (running_on, begun_on)):
+        for builder in planned:
+            name = builder.node
+            needed = 0 if name in with_a_part else wheel.requires.disk_gb
+            libc = None if builder.image else wheel.target.libc  # the image's counts
+            problem = _why_not_builder(name, facts.get(name), libc, needed)
+            if problem is None:
+                return name
+            problems[name] = problem
     return NoBuilder("No planned builder is available: " + "; ".join(problems.values()) + ".")
 
 

@@ -411,8 +411,33 @@ def test_a_build_that_failed_goes_on_in_the_space_that_it_has_used(
     fleet.trouble["build.yml", "avx-1"] = "failed"
     assert apply(fleet, tmp_path).wheels[0].state == "failed"
     fleet.trouble.clear()
+    fleet.facts["avx-1"] = fleet.facts["avx-2"] = facts("avx", disk_gb=0.4)
+    short = "avx-1 has 0.4 GB free in its build folder, but the build needs 1 GB"
+    again = plan(  # made after the failure
+        AVX.model_copy(
+            update={
+                "wheels": tuple(
+                    wheel.model_copy(
+                        update={
+                            "requires": wheel.requires.model_copy(update={"to_supply": (short,)})
+                        }
+                    )
+                    for wheel in AVX.wheels
+                )
+            }
+        )
+    )
+    assert apply(fleet, tmp_path, again).wheels[0].built_on == "avx-1"
+
+
+def test_a_build_that_failed_moves_to_a_node_with_the_whole_space(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["build.yml", "avx-1"] = "failed"
+    apply(fleet, tmp_path)
+    fleet.trouble.clear()
     fleet.facts["avx-1"] = facts("avx", disk_gb=0.4)
-    assert apply(fleet, tmp_path).wheels[0].built_on == "avx-1"
+    assert apply(fleet, tmp_path).wheels[0].built_on == "avx-2"
 
 
 def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
