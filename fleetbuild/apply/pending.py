@@ -203,7 +203,7 @@ def choose_builder(
 ) -> str | NoBuilder:
     """Return the builder: the node where the build is running, else the first that can build.
 
-    Where none has the space, the node on which it has begun: a part of the space is used by it.
+    If each has too little space, the build goes on where it has begun and uses a part already.
     """
     planned = sorted(wheel.builders, key=lambda builder: builder.node != running_on)
     problems: dict[str, str] = {}

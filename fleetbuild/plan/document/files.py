@@ -30,8 +30,9 @@ def read_plan(path: Path | str) -> Plan:
             f"The plan {path} does not exist.", "Make one with: fleetbuild plan INVENTORY"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise PlanFileError(
-            f"The plan {path} cannot be read: {error}", "Make a new one: fleetbuild plan INVENTORY"
+            f"The plan {path} cannot be read: {why}", "Make a new one: fleetbuild plan INVENTORY"
         ) from None
     return plan_of_text(text, str(path))
 
