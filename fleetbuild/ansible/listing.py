@@ -59,11 +59,11 @@ def list_inventory(
 
     `on_start` is called once Ansible runs, to use the time until it answers.
     """
-    if not is_host_list(source) and not Path(source).exists():
+    if not is_host_list(source) and not is_there(source):
         raise InventoryError(
             f"The inventory {source} does not exist.", "Name an inventory file or directory."
         )
-    if Path(source).is_fifo():  # at its second reading, Ansible would wait for ever
+    if not is_host_list(source) and Path(source).is_fifo():  # at its second reading, Ansible would wait for ever
         raise InventoryError(
             f"The inventory {source} is a pipe, which Ansible cannot read twice.",
             "Name an inventory file or directory.",

@@ -99,6 +99,7 @@ def test_an_empty_inventory_does_not_mean_every_inventory_here(run: Run, command
 def test_a_list_of_hosts_may_be_longer_than_a_path(run: Run) -> None:
     hosts = ",".join(f"gpu-{number:03}.cluster.example.org" for number in range(12))
     refused(run("facts", f"{hosts},", "--facts", "nowhere"), 2, "nowhere")
+    refused(run("facts", "a" * 5000), 2, "does not exist")
 
 
 @pytest.mark.parametrize("limit", ["", " ", ",", "@none", "~", "!", "all:!", "all,&"])
