@@ -63,7 +63,8 @@ def list_inventory(
         raise InventoryError(
             f"The inventory {source} does not exist.", "Name an inventory file or directory."
         )
-    if not is_host_list(source) and Path(source).is_fifo():  # at its second reading, Ansible would wait for ever
+    # At its second reading, Ansible would wait for ever.
+    if not is_host_list(source) and Path(source).is_fifo():
         raise InventoryError(
             f"The inventory {source} is a pipe, which Ansible cannot read twice.",
             "Name an inventory file or directory.",
