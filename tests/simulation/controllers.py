@@ -33,6 +33,7 @@ from tests.simulation.world import (
     Process,
     Queue,
     Task,
+    Thread,
     World,
     in_order,
 )
@@ -433,6 +434,7 @@ def replace_threads(uv: Path) -> None:
         module.ThreadPoolExecutor = Pool  # type: ignore[attr-defined]
     build.SimpleQueue = Queue  # type: ignore[assignment,misc]
     shared_playbooks.Condition = Condition  # type: ignore[misc,assignment]
+    shared_playbooks.Thread = Thread  # type: ignore[misc,assignment]
     audit.as_completed = in_order  # type: ignore[assignment]
     about = {"path": str(uv), "file": "uv", "sha256": hashlib.sha256(uv.read_bytes()).hexdigest()}
     wave._own_uv = lambda: about  # type: ignore[assignment]

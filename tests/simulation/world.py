@@ -12,6 +12,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -277,6 +278,24 @@ class Pool:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is None or not issubclass(kind, Ended):
             self._world.join([future.task for future in self._futures if future.task])
+
+
+class Thread:
+    """Stands in for threading.Thread."""
+
+    def __init__(self, *, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._world = _world_now()
+        self._work = partial(target, *args)
+        self._task: Task | None = None
+
+    def start(self) -> None:
+        """Start a task of the same process."""
+        self._task = self._world.start(self._work, self._world.current().process)
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        assert self._task
+        self._world.join([self._task])
 
 
 class Condition:
