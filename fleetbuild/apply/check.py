@@ -6,7 +6,7 @@ assignment for each wheel that has to be built. Raises if the plan cannot be app
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fleetbuild.apply.context import Progress, Run, StoredFile
@@ -37,8 +37,9 @@ def check(run: Run, progress: Progress) -> Progress:
         _refuse_stale(run, run.tools.find_changes(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         _refuse_unsigned(run, progress)
-        progress = _assign_builds(run, progress)
-        _refuse_missing_supplies(run, progress)
+        begun = run.journal.begun_builds()
+        progress = _assign_builds(run, progress, begun)
+        _refuse_missing_supplies(progress, begun)
         if warning := run.tools.labels.prepare(installs=True):
             run.tell("label", "warning", warning)
     _report_results(run, progress)
@@ -105,12 +106,12 @@ def _refuse_unsigned(run: Run, progress: Progress) -> None:
         )
 
 
-def _assign_builds(run: Run, progress: Progress) -> Progress:
+def _assign_builds(run: Run, progress: Progress, begun: Mapping[str, str]) -> Progress:
     """Reuse the wheels in the store, and assign each other wheel to a builder."""
     stored_wheels: dict[str, StoredFile] = {}
     wheels: dict[str, WheelResult] = {}
     assignments: list[BuildAssignment] = []
-    running, begun = run.journal.left_running(), run.journal.begun_builds()
+    running = run.journal.left_running()
     for group, wheel in pending_wheels(run.plan, progress.nodes):
         key = key_of(wheel)
         if stored := run.tools.wheels.find(wheel):
@@ -161,12 +162,11 @@ def _not_built(wheel: PlannedWheel, why: NoBuilder) -> WheelResult:
     )
 
 
-def _refuse_missing_supplies(run: Run, progress: Progress) -> None:
+def _refuse_missing_supplies(progress: Progress, begun: Mapping[str, str]) -> None:
     """Refuse builds whose builder lacked something when the plan was made.
 
     Where a build has begun, only space can be lacking, and a part of it is used by that build.
     """
-    begun = run.journal.begun_builds()
     missing = [
         f"{assignment.group} ({assignment.wheel.package}): {item}"
         for assignment in progress.assignments

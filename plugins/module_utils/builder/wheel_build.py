@@ -31,7 +31,7 @@ INPUTS, LOG = "/inputs", "/build.log"  # in namespaces and in a container
 WHEEL = re.compile(r"[A-Za-z0-9_.!+-]{1,200}\.whl")
 MOST_SAID = 1 << 16
 KEY = re.compile(r"[0-9a-f]{32}")  # the name of a build's folder
-UNUSED = 30 * 86400  # seconds, after which the folder of a build that failed is removed
+UNUSED = 30 * 86400  # seconds without a build, after which a folder is removed
 GRACE = 60  # seconds after its time limit that a build has to end by itself
 
 
