@@ -187,8 +187,10 @@ def _own_parameters(
     `in_use` is the releases to keep, and why. Where pods cannot be listed, the node itself sees
     its mounts; a warning has named a missing right.
     """
+    facts = progress.facts[name]
     return {
-        "uv": uv_for(progress.facts[name]),
+        "uv": uv_for(facts),
+        "login_uid": facts.needs_root.get(run.plan.release, 0),
         "python": str(run.plan.nodes[name].python),
         "manifest": manifest(run, progress, group, name).model_dump(mode="json"),
         "in_use": {} if isinstance(in_use, Problem) else dict(in_use),

@@ -150,6 +150,14 @@ class InstallSpec(ChangedRelease):
         ),
     ] = 1800
 
+    login_uid: Annotated[
+        int,
+        Parameter(
+            "The uid of the user who logs in, if it is known that only root can write to the path:"
+            " then the role asks as root at once. 0 if that is not known.",
+        ),
+    ] = 0
+
     release_id: Annotated[
         str,
         Parameter(

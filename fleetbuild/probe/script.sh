@@ -165,7 +165,23 @@ read_disk() {
   install=$(existing "$install_path")
   df -PTk "$workspace" "$install" || df -Pk "$workspace" "$install" || return
   is_read_only "$install" && echo read-only
+  user=$(id -u)
+  [ "$user" = 0 ] || each_for_root
   return 0
+}
+
+# The release names for which only root can write, each with the user who cannot: as `writable` in
+# the module release.
+each_for_root() {
+  for root in "$install_path" "$install_path"/*; do
+    name=default
+    [ "$root" = "$install_path" ] || { [ -d "$root/releases" ] && name=${root##*/}; } || continue
+    for folder in "$(existing "$root")" "$root/releases" "$root/wheels"; do
+      [ ! -e "$folder" ] || { [ -w "$folder" ] && [ -x "$folder" ]; } && continue
+      echo "needs-root $user $name"
+      break
+    done
+  done
 }
 
 # Whether the file system of $1 is mounted read-only: root could not write there either.

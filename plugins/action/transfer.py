@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
             self._limit(self._kilobits)
         places = {file["sha256"]: f"{folder}/{file['sha256']}/{_name(file)}" for file in files}
         self._arrivals = places
-        foreign = self._writes_as_another_user()
+        foreign = not self._task.args.get("for_login") and self._writes_as_another_user()
         if foreign:  # the user who logs in gets them, and the other one copies them
             own = _plain(self._make_tmp_path().rstrip("/"))
             self._arrivals = {sha256: f"{own}/{sha256}" for sha256 in places}

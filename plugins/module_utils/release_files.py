@@ -154,10 +154,15 @@ def _glance(full, path):
 
 def sha256(path):
     """Return the hash of a file's bytes, in hexadecimal."""
-    found = hashlib.sha256()
     with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            found.update(chunk)
+        return hash_of(file)
+
+
+def hash_of(file):
+    """Return the hash of what is still to be read of an open file, in hexadecimal."""
+    found = hashlib.sha256()
+    for chunk in iter(lambda: file.read(1 << 20), b""):
+        found.update(chunk)
     return found.hexdigest()
 
 

@@ -1,7 +1,7 @@
 """Files that the controller sends for a release: which are missing, where they go, their hashes.
 
-They go into the folder `wheels` beside the releases, by hash. A user who cannot write there gets
-them into a folder of his own, from which root takes them.
+They go into the folder `wheels` beside the releases, by hash. If only root can write there, the
+user who logs in sends them into folders of his own in `.incoming`, from which root copies them.
 
 The wheels of complete releases are kept in `.wheels` beside them, so that no wheel is sent again
 that another release holds. Each release has a name of its own there for each of its wheels; the
@@ -22,7 +22,6 @@ from . import release_files
 from .release_root import ASIDE, Problem
 from .wheel_installer import kept_uv
 
-OWN = re.compile(r"/.+/[.]cache/fleetbuild/incoming/[0-9a-f]{16}\Z")
 _KEPT = re.compile(r"[0-9a-f]{64}[.](?P<release>[A-Za-z0-9][A-Za-z0-9._-]*)\Z")
 
 
@@ -31,10 +30,10 @@ def staged(params, file):
     return os.path.join(params["staging"], file["sha256"], file["file"])
 
 
-def own_folder(root):
-    """Return the folder of this user for the files of these releases."""
-    name = hashlib.sha256(root.path.encode("utf-8")).hexdigest()[:16]
-    return os.path.join(os.path.expanduser("~"), ".cache/fleetbuild/incoming", name)
+def incoming(params):
+    """Return the folder that files are sent to."""
+    beside = os.path.join(os.path.dirname(params["staging"]), ".incoming")
+    return beside if params["login_uid"] else params["staging"]
 
 
 def wanted_files(params):
@@ -43,39 +42,57 @@ def wanted_files(params):
     return params["wheels"] + uv
 
 
-def missing(root, params, folder):
+def missing(root, params):
     """Return the files that are still to be sent; a damaged one is sent again."""
     kept = kept_uv(params["path"], params["uv"]) if params["uv"] else ""
     return [
         file
         for file in wanted_files(params)
         if not (file is params["uv"] and os.path.exists(kept))
-        and not any(is_whole(path, file) for path in (staged(params, file), sent(folder, file)))
+        and not any(is_whole(place(params, file), file) for place in (staged, sent))
         and not find_kept(root, file)
     ]
 
 
-def sent(folder, file):
+def sent(params, file):
     """Return the path that the controller sends a file to."""
-    return os.path.join(folder, file["sha256"], file["file"])
+    return os.path.join(incoming(params), file["sha256"], file["file"])
 
 
 def is_whole(path, file):
     """Return whether a file is there with its hash."""
     try:
-        return os.path.isfile(path) and release_files.sha256(path) == file["sha256"]
+        with open_plain(path) as there:
+            return release_files.hash_of(there) == file["sha256"]
     except OSError:  # root's copy, which was cut short; or a bad sector, or it was just removed
         return False
 
 
-def expect(folder, files, mine):
-    """Make the folders that files are sent to; of a folder that is this user's, remove the rest."""
+def open_plain(path):
+    """Open a plain file; raise for anything else.
+
+    The user who sends files may put a link or a pipe there, and this may run as root.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ENXIO, "Not a plain file", path)
+    return os.fdopen(descriptor, "rb")
+
+
+def expect(params, files):
+    """Make the folders that files are sent to, for the user who sends them."""
+    folder, user = incoming(params), params["login_uid"]
     wanted = {file["sha256"] for file in files}
-    for name in os.listdir(folder) if mine and os.path.isdir(folder) else ():
-        if name not in wanted:
-            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    for name in os.listdir(folder) if user and os.path.isdir(folder) else ():
+        path = os.path.join(folder, name)
+        if name not in wanted or os.lstat(path).st_uid != user:
+            shutil.rmtree(path, ignore_errors=True)
     for name in wanted:
-        os.makedirs(os.path.join(folder, name), mode=0o755, exist_ok=True)
+        path = os.path.join(folder, name)
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        if user:
+            os.chown(path, user, -1)
 
 
 def kept_names(root):
@@ -130,10 +147,13 @@ def take_in(root, params, file):
     kept = find_kept(root, file)
     if kept and linked(kept, path):
         return
-    source = kept or sent(params["incoming"] or params["staging"], file)
+    source = kept or sent(params, file)
     arrived = ""
     if source != path and os.path.isfile(source):  # over what a copy that ended early left there
         arrived = copy(source, path)
+    if params["login_uid"] and not kept:  # so that the disk never has it twice beside the release
+        with contextlib.suppress(OSError):
+            os.unlink(source)
     if arrived != file["sha256"]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -158,21 +178,18 @@ def linked(kept, path):
 def copy(source, path):
     """Copy a plain file and return the hash of the copied bytes; "" for anything else.
 
-    The user who sends files may put a link or a pipe there, and this may run as root: links are
-    not followed, and others can read the copy only once its hash is right.
+    Others can read the copy only once its hash is right.
     """
     found = hashlib.sha256()
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        here = open_plain(source)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             return ""
         raise
-    with os.fdopen(descriptor, "rb") as here:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
+    with here:
         new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(new, "wb") as there:
             for chunk in iter(lambda: here.read(1 << 20), b""):
@@ -208,5 +225,5 @@ def remove_received(params):
         shutil.rmtree(os.path.dirname(staged(params, file)), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(params["staging"])
-    if OWN.match(params["incoming"] or ""):
-        shutil.rmtree(params["incoming"], ignore_errors=True)
+    if params["login_uid"]:
+        shutil.rmtree(incoming(params), ignore_errors=True)

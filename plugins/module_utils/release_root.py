@@ -43,7 +43,7 @@ class Root:
 
     def check(self, *more):
         """Refuse folders in which another user could replace files or links."""
-        names = (".lock", ".lease", ".signed", ".wheels")
+        names = (".lock", ".lease", ".signed", ".wheels", ".incoming")
         own = [os.path.join(self.path, name) for name in names]
         for path in (self.path, self.releases, *own, *more):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -20,7 +20,8 @@ options:
       - C(query) returns the state of the release and of the current one, and changes nothing.
       - C(begun) answers as C(query). Unless the release serves already, it also takes the lease of
         the folder, so that no other controller changes it meanwhile. It fails if the disk does not
-        have enough space for the release. It takes nothing where this user cannot write.
+        have enough space for the release. It takes nothing where this user cannot write and root
+        could.
       - C(present) creates the release beside the current one. With C(spec.verify) it also verifies
         it, and with C(spec.activate) switches to it, all under one lease.
       - C(active) switches to the release and removes old ones.
@@ -37,9 +38,12 @@ options:
         0 for a run without a lease; it is refused while the run of another controller has one.
     type: int
     default: 0
-  incoming:
-    description: The folder that C(begun) has named for the files, if not C(wheels) beside releases.
-    type: path
+  login_uid:
+    description:
+      - The uid of the user who sends the files, if this user, root, is another one. C(begun) makes
+        folders of that user's for them. C(spec.login_uid) says the same.
+    type: int
+    default: 0
   whole:
     description: Whether C(begun) has found the release complete, so that C(present) makes nothing.
     type: bool
@@ -85,6 +89,11 @@ options:
           The copy of all wheels is one step. At most a day.
         type: int
         default: 1800
+      login_uid:
+        description: 'The uid of the user who logs in, if it is known that only root can
+          write to the path: then the role asks as root at once. 0 if that is not known.'
+        type: int
+        default: 0
       release_id:
         description: Names the release's folder. By default a hash over the wheels and the
           interpreter.
@@ -221,7 +230,7 @@ verified:
   type: bool
 incoming:
   description: The folder to send the missing files to, each in a folder that its hash names.
-  returned: state is query or begun
+  returned: state is begun
   type: str
 serving:
   description: The id of the current release. Empty if no release is current.
@@ -229,6 +238,14 @@ serving:
   type: str
 writable:
   description: Whether this user can write there. If not, root is needed.
+  returned: state is query or begun
+  type: bool
+user:
+  description: The uid of this user.
+  returned: state is query or begun
+  type: int
+for_login:
+  description: Whether the folders in C(incoming) belong to the user who logs in.
   returned: state is query or begun
   type: bool
 missing:
@@ -294,8 +311,8 @@ from ..module_utils.release_making import FULL, make, wanted
 from ..module_utils.release_receiving import (
     bytes_there,
     expect,
+    incoming,
     missing,
-    own_folder,
     wanted_files,
 )
 from ..module_utils.release_root import Problem, Root
@@ -314,7 +331,9 @@ BROKEN = (errno.EROFS, errno.EIO)  # an error of the disk often makes its file s
 
 def complete(params):
     """Return all options in one, with the folders and names that follow from them."""
-    params = {**params, **params["spec"]}
+    login_uid = params["login_uid"] or params["spec"]["login_uid"]
+    is_root = os.geteuid() == 0
+    params = {**params, **params["spec"], "login_uid": login_uid if is_root else 0}
     path, named = params["path"], params["release"] != "default"
     wheels = [wheel["sha256"] for wheel in params["wheels"]]
     if params["release_id"] is None:
@@ -336,6 +355,7 @@ def complete(params):
         **params,
         "manifest": by_hand if params["manifest"] is None else params["manifest"],
         "root": root,
+        "became": is_root or login_uid > 0,  # no other user could do more
         "staging": os.path.join(root, "wheels") if receives else None,
     }
 
@@ -356,7 +376,6 @@ def look(root, params):
     release_id = params["release_id"]
     manifest = root.manifest(release_id) if release_id else None
     may_write = writable(root.path, root.releases, params["staging"] or root.path)
-    incoming = params["staging"] or "" if may_write else own_folder(root)
     intact = (
         manifest is not None
         and wanted(manifest) == wanted(params["manifest"])
@@ -371,8 +390,10 @@ def look(root, params):
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
         "writable": may_write,
-        "incoming": incoming,
-        "missing": missing(root, params, incoming) if params["staging"] and not expired else [],
+        "user": os.geteuid(),
+        "incoming": incoming(params) if params["staging"] else "",
+        "for_login": params["login_uid"] > 0,
+        "missing": missing(root, params) if params["staging"] and not expired else [],
     }
 
 
@@ -382,9 +403,7 @@ def begin(root, params, check):
     serves = found["complete"] and found["serving"] == params["release_id"]
     whole = found["complete"] or found["expired"]
     files = [] if whole else wanted_files(params)
-    if not found["writable"] and not check:
-        expect(found["incoming"], files, True)
-    if serves or not found["writable"]:
+    if serves or not (found["writable"] or params["became"]):
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     lease = Lease(root.path)
     lease.refuse_other(params["controller"])  # at once, although that run may hold the lock
@@ -404,7 +423,8 @@ def begin(root, params, check):
         )
         for name in set(left).difference(wheels or ()):
             shutil.rmtree(os.path.join(params["staging"], name), ignore_errors=True)
-        expect(found["incoming"], files, False)
+        if params["staging"]:
+            expect(params, files)
     return {**found, "changed": True, "counter": counter, "took_over": took_over}
 
 
@@ -481,6 +501,7 @@ SPEC = {
     "plan": {"type": "str", "default": ""},
     "space": {"type": "int", "default": 0},
     "lease": {"type": "int", "default": 1800},
+    "login_uid": {"type": "int", "default": 0},
     "release_id": {"type": "str"},
     "keep": {"type": "int", "default": 2},
     "in_use": {"type": "dict", "default": {}},
@@ -516,7 +537,7 @@ def main():
                 "default": "query",
             },
             "counter": {"type": "int", "default": 0},
-            "incoming": {"type": "path"},
+            "login_uid": {"type": "int", "default": 0},
             "whole": {"type": "bool", "default": False},
             "known_failures": {"type": "list", "elements": "dict", "default": []},
             "node": {"type": "str", "default": "this node"},

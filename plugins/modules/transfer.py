@@ -18,6 +18,10 @@ options:
     type: list
     elements: dict
     required: true
+  for_login:
+    description: Whether the folders belong to the user who logs in, although another one runs this.
+    type: bool
+    default: false
   bandwidth:
     description: Kbit/s at most, by the option C(-l) of C(sftp) and C(scp). 0 for no limit.
     type: int

@@ -178,6 +178,8 @@ SCHEMAS = {
         "complete": flag,
         "verified": flag,
         "writable": flag,
+        "user": whole(0, 2**32),
+        "for_login": flag,
         "serving": RELEASE,
         "missing": each(record(sha256=SHA256), 10_000),
         "release_id": RELEASE,

@@ -57,5 +57,5 @@ def test_the_controller_sends_a_file_once(make_lab: Callable[..., Lab], tmp_path
             warnings
         )
         assert set(copied) == set(lab.nodes)
-    left = "ls -A /home/fleet/.ansible/tmp /home/fleet/.cache/fleetbuild/incoming 2>/dev/null"
+    left = "ls -A /home/fleet/.ansible/tmp /opt/fleetbuild/.incoming 2>/dev/null"
     assert all("-tmp-" not in lab.exec(name, left, check=False).stdout for name in lab.nodes)

@@ -36,6 +36,7 @@ HONEST: dict[str, dict[str, Any]] = {
     },
     "release": {
         "counter": 1, "took_over": "", "root": "/opt", "incoming": "/opt/wheels",
+        "user": 1000, "for_login": False,
         "complete": True, "verified": True, "writable": True, "serving": "r1",
         "missing": [{"sha256": "0" * 64}], "release_id": "r1",
         "previous": "r0", "pruned": ["r0"], "kept": [{"release_id": "r0", "reason": "mounted"}],

@@ -303,7 +303,7 @@ class SimulatedNode:
             result = yield (
                 "Make the release",
                 self._module(
-                    "present", job, counter=counter, incoming=begun["incoming"],
+                    "present", job, counter=counter,
                     whole=begun["complete"], verify=wanted, activate=job.get("switch", True),
                 ),
             )  # fmt: skip

@@ -13,7 +13,7 @@ from fleetbuild.models import Capture, Facts, Libc, Manifest, Os, Python
 from fleetbuild.probe.parsing.cpu import Cpu, read_cpu
 from fleetbuild.probe.parsing.framing import unanswered
 from fleetbuild.probe.parsing.gpu import read_gpus
-from fleetbuild.probe.parsing.release import read_previous, read_release
+from fleetbuild.probe.parsing.release import read_needs_root, read_previous, read_release
 from fleetbuild.probe.parsing.text import lines, short, too_long
 from fleetbuild.windows.facts import (
     is_windows,
@@ -107,6 +107,7 @@ def facts_of(capture: Capture) -> Facts:
         install_free_gb=install_free,
         install_read_only="read-only" in lines(capture, "disk", 1000, 1000),
         install_filesystem=file_system,
+        needs_root=read_needs_root(capture),
         can_isolate=can_isolate,
         isolation_setting=setting,
         toolchain=_toolchain(capture),

@@ -19,6 +19,7 @@ MAX_MANIFEST = 256 * 1024  # characters; script.sh prints at most this much
 MAX_ITEMS = 5000
 _PREVIOUS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}) ([A-Za-z0-9][\w.-]{0,63})", re.ASCII)
 _NAMED = 3  # files in a sentence
+_NEEDS_ROOT = re.compile(r"needs-root ([1-9][0-9]{0,9}) ([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
 _RELEASE = re.compile(r"release ([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
 _PLAIN = {  # findings that need no more than a sentence
     "signature none": "it is not signed, and this node accepts only signed releases",
@@ -103,6 +104,12 @@ def read_previous(capture: Capture) -> dict[str, str]:
     """Return the release that a rollback would switch to, by release name."""
     matches = map(_PREVIOUS.fullmatch, lines(capture, "previous", MAX_RELEASES, 200))
     return {line[1]: line[2] for line in matches if line}
+
+
+def read_needs_root(capture: Capture) -> dict[str, int]:
+    """Return the login user's uid, for each release name for which only root can write."""
+    matches = map(_NEEDS_ROOT.fullmatch, lines(capture, "disk", MAX_RELEASES, 1000))
+    return {line[2]: int(line[1]) for line in matches if line}
 
 
 def _said(capture: Capture) -> dict[str, list[str]]:

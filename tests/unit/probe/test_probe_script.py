@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib.resources import files
 from pathlib import Path
 
@@ -610,6 +611,29 @@ def test_an_install_path_on_a_read_only_file_system_is_reported(tmp_path: Path) 
         mounts.write_text(f"/dev/x {point} ext4 {options} 0 0\n")
         capture = run(tmp_path / "not/there", script=script, PATH=os.environ["PATH"])
         assert facts_of(capture).install_read_only is read_only
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may become another user")
+def test_the_release_names_for_which_only_root_can_write_are_read() -> None:
+    user = "setpriv --reuid 4711 --regid 4711 --clear-groups sh"
+    with tempfile.TemporaryDirectory() as above:
+        folder = Path(above)
+        folder.chmod(0o755)
+
+        def needs_root(install: str, shell: str = user) -> dict[str, int]:
+            return facts_of(run(folder / install, shell, PATH=os.environ["PATH"])).needs_root
+
+        for mine in ("mine", "mixed/alpha", "mixed/alpha/releases"):
+            (folder / mine).mkdir(parents=True)
+            os.chown(folder / mine, 4711, 4711)
+        for roots in ("mixed/beta/releases", "mixed/unrelated", "mine/releases"):
+            (folder / roots).mkdir(parents=True)
+        assert needs_root("mine") == {"default": 4711}
+        (folder / "mine/releases").rmdir()
+        assert needs_root("mine") == needs_root("mine/not/there") == {}
+        assert needs_root("not/there") == {"default": 4711}
+        assert needs_root("mixed") == {"default": 4711, "beta": 4711}
+        assert needs_root("mixed", "sh") == {}
 
 
 def release(folder: Path) -> Path:

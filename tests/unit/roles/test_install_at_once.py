@@ -175,25 +175,29 @@ def test_the_node_asks_for_uv_once(release: ModuleType, tmp_path: Path) -> None:
     assert node.begin()["missing"] == node.params["wheels"]
 
 
-def test_a_user_who_cannot_write_gets_a_folder_from_which_root_takes_the_files(
+def test_a_user_who_cannot_write_sends_to_folders_from_which_root_takes_the_files(
     release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node(release, tmp_path, Path(find_uv_bin()))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     files = [*node.params["wheels"], node.params["uv"]]
     shutil.move(node.params["staging"], tmp_path / "sent")
-    may_write = release.writable
-    monkeypatch.setattr(release, "writable", lambda *_: False)
+    with monkeypatch.context() as user:
+        user.setattr(release, "writable", lambda *_: False)
+        node.params["became"] = False
+        began = node.begin()
+        assert (began["counter"], began["writable"]) == (0, False)
+        assert not Path(began["incoming"]).exists()
+    user = os.geteuid() or 4711
+    node.params |= {"became": True, "login_uid": user}
     began = node.begin()
     incoming = Path(began["incoming"])
-    assert (began["counter"], began["missing"]) == (0, files)
-    assert {path.name for path in incoming.iterdir()} == {file["sha256"] for file in files}
+    assert (bool(began["counter"]), began["missing"], began["for_login"]) == (True, files, True)
+    owners = {path.name: path.stat().st_uid for path in incoming.iterdir()}
+    assert owners == dict.fromkeys((file["sha256"] for file in files), user)
     for file in files:
         shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], incoming / file["sha256"])
     (incoming / files[0]["sha256"] / files[0]["file"]).write_bytes(b"cut off")
     assert node.begin()["missing"] == files[:1]  # a killed run had not sent all of it
-    monkeypatch.setattr(release, "writable", may_write)
-    node.params["incoming"] = str(incoming)
     with pytest.raises(release.Problem, match="arrived damaged"):
         node.install()
     wheel = files[0]["sha256"]
@@ -202,16 +206,32 @@ def test_a_user_who_cannot_write_gets_a_folder_from_which_root_takes_the_files(
     assert not incoming.exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
+def test_folders_for_another_login_user_are_made_again(release: ModuleType, tmp_path: Path) -> None:
+    node = Node(release, tmp_path, None)
+    shutil.rmtree(node.params["staging"])
+    (file,) = node.params["wheels"]
+    for user in (4711, 4712):
+        node.params["login_uid"] = user
+        folder = Path(node.begin()["incoming"])
+        assert [path.name for path in folder.iterdir()] == [file["sha256"]]
+        assert (folder / file["sha256"]).stat().st_uid == user
+        assert folder.stat().st_uid == 0
+        assert not any((folder / file["sha256"]).iterdir())
+        (folder / file["sha256"] / file["file"]).write_bytes(b"of the first user")
+    Path(folder).chmod(0o777)
+    with pytest.raises(release.Problem, match="can be written by other users"):
+        node.root.check()
+
+
 def test_a_copy_that_a_full_disk_cut_short_is_made_again(
     release: ModuleType, tmp_path: Path
 ) -> None:
     node = Node(release, tmp_path, None)
-    incoming = tmp_path / "home/.cache/fleetbuild/incoming" / ("0" * 16)
-    shutil.copytree(node.params["staging"], incoming)
+    shutil.copytree(node.params["staging"], Path(node.root.path, ".incoming"))
     (file,) = node.params["wheels"]
     Path(node.params["staging"], file["sha256"], file["file"]).write_bytes(b"cut off")
-    node.params["incoming"] = str(incoming)
-    assert node.install()["active"]
+    assert node.install(login_uid=os.geteuid() or 4711)["active"]
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
@@ -219,7 +239,7 @@ def test_a_link_or_a_pipe_that_was_sent_is_not_taken(
     release: ModuleType, tmp_path: Path, kind: str
 ) -> None:
     node = Node(release, tmp_path, None)
-    incoming = tmp_path / "sent"
+    incoming = Path(node.root.path, ".incoming")
     shutil.move(node.params["staging"], incoming)
     (file,) = node.params["wheels"]
     sent = incoming / file["sha256"] / file["file"]
@@ -229,7 +249,7 @@ def test_a_link_or_a_pipe_that_was_sent_is_not_taken(
     else:
         os.mkfifo(sent)
     with pytest.raises(release.Problem, match="arrived damaged"):
-        node.install(incoming=str(incoming))
+        node.install(login_uid=4711)
     assert not [path for path in Path(node.root.path).rglob("*.whl") if path.is_file()]
 
 
@@ -240,17 +260,8 @@ def test_a_copy_of_root_that_was_cut_short_is_missing(
         raise PermissionError(path)
 
     node = Node(release, tmp_path, None)
-    receiving = plugin("module_utils.release_receiving")
-    monkeypatch.setattr(receiving.release_files, "sha256", unreadable)
+    monkeypatch.setattr(receiving, "open_plain", unreadable)
     assert node.begin()["missing"] == node.params["wheels"]
-
-
-def test_no_folder_but_its_own_is_removed(release: ModuleType, tmp_path: Path) -> None:
-    node = Node(release, tmp_path, None)
-    other = tmp_path / "kept"
-    shutil.copytree(node.params["staging"], other)
-    node.install(incoming=str(other))
-    assert other.exists()
 
 
 def test_a_folder_of_uv_that_others_can_write_is_refused(
@@ -281,7 +292,7 @@ def test_the_controllers_uv_goes_to_nodes_of_its_kind() -> None:
 def test_a_folder_that_is_not_a_plain_path_gets_no_file(folder: str) -> None:
     plain = plugin("action.transfer")._PLAIN
     assert not plain.fullmatch(folder)
-    assert plain.fullmatch("/home/u.x/.cache/fleetbuild/incoming/0123456789abcdef")
+    assert plain.fullmatch("/home/u.x/opt/.incoming")
 
 
 def test_a_limit_is_added_to_the_options_of_the_user() -> None:
