@@ -52,11 +52,13 @@ def lay_source(source, dest):
     if os.path.isdir(source):
         shutil.copytree(source, dest, symlinks=True)
         return
-    unpack(source, fresh)
-    inside = os.listdir(fresh)
-    only = os.path.join(fresh, inside[0]) if len(inside) == 1 else ""
-    os.rename(only if os.path.isdir(only) else fresh, dest)
-    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        unpack(source, fresh)
+        inside = os.listdir(fresh)
+        only = os.path.join(fresh, inside[0]) if len(inside) == 1 else ""
+        os.rename(only if os.path.isdir(only) else fresh, dest)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def unpack(archive, dest):
@@ -68,9 +70,11 @@ def unpack(archive, dest):
         return
     try:
         with tarfile.open(archive) as found:
-            members = [check_member(member, archive) for member in found.getmembers()]
             kwargs = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            found.extractall(dest, members, **kwargs)
+            for member in found:  # one by one, since an earlier link may lead a later member astray
+                check_member(member, archive, os.path.realpath(dest))
+                member.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
+                found.extract(member, dest, **kwargs)
     except tarfile.TarError as error:
         raise BuildFailed(
             f"{os.path.basename(archive)} cannot be unpacked: {error}.",
@@ -78,18 +82,24 @@ def unpack(archive, dest):
         ) from error
 
 
-def check_member(member, archive):
-    """Return the member if it is a file, folder or link inside the folder, else raise."""
-    names = [member.name]
+def check_member(member, archive, dest):
+    """Raise unless the member is a file, folder or link inside the folder, as it is there by now.
+
+    Python has such a check only from 3.11.4 on, and the Python of Debian 12 is older.
+    """
+    place = os.path.join(dest, os.path.dirname(member.name))
+    paths = [os.path.join(place, os.path.basename(member.name)), place]
     if member.issym():
-        names.append(os.path.join(os.path.dirname(member.name), member.linkname))
+        paths.append(os.path.join(os.path.realpath(place), member.linkname))
     elif member.islnk():
-        names.append(member.linkname)
-    inside = not any(
-        os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == ".." for name in names
+        paths.append(os.path.join(dest, member.linkname))
+    inside = not os.path.isabs(member.name) and all(
+        os.path.commonpath([dest, function(path)]) == dest
+        for path in paths
+        for function in (os.path.normpath, os.path.realpath)
     )
     if inside and (member.isfile() or member.isdir() or member.issym() or member.islnk()):
-        return member
+        return
     raise BuildFailed(
         f"{os.path.basename(archive)} has {member.name}, which is not a file or link inside its "
         "folder.",
