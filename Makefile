@@ -109,7 +109,7 @@ test-long: test-packages ## the tests that take longer than make test may
 	@.ci/packages qemu-user-static cargo patch rustc
 	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
 	@echo "== long tests"
-	@$(PY) -m pytest tests/foreign tests/fleet tests/simulation --long -m long $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/foreign tests/fleet tests/simulation tests/unit/collection --long -m long $(PYTEST_ARGS)
 	@echo "== the property tests, with 200 examples each"
 	@$(PY) -m pytest tests/unit tests/hostile --long -m hypothesis $(PYTEST_ARGS)
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
