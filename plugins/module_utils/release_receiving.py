@@ -93,6 +93,9 @@ def expect(params, files):
         os.makedirs(path, mode=0o755, exist_ok=True)
         if user:
             os.chown(path, user, -1)
+    if user and not wanted:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def kept_names(root):

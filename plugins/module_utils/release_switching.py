@@ -103,7 +103,8 @@ def take_off(root, params, check):
                     os.unlink(name)
         pruned, kept = remove_unused(root, sorted(root.made()), in_use)
         if not kept:
-            remove(os.path.join(root.path, "wheels"))
+            for received in ("wheels", ".incoming"):
+                remove(os.path.join(root.path, received))
         if not kept and not named_roots(root.path):
             remove(os.path.join(root.path, ".tools"))  # which all names share
     return {**result, "pruned": pruned, "kept": kept}

@@ -43,7 +43,7 @@ def state():
 found = {
     "current": current.readlink().name if current.is_symlink() else "",
     "releases": listed("releases"),
-    "staging": listed("wheels"),
+    "staging": listed("wheels") + listed(".incoming"),
     "kept": listed(".wheels"),
     "lease": lease(),
     **state(),

@@ -25,7 +25,7 @@ def root(release: ModuleType, tmp_path: Path) -> Any:
     made = release.Root(str(tmp_path / "fb"))
     make(made, "a", 1)
     make(made, "b", 2)
-    for name in ("wheels", ".tools"):
+    for name in ("wheels", ".incoming", ".tools"):
         Path(made.path, name, "x").mkdir(parents=True)
     for name in "ab":
         activate(release, made, name)
@@ -86,7 +86,7 @@ def test_the_releases_of_another_name_stay_with_what_they_share(
     activate(release, staging, "s")
     assert take_off(root)["pruned"] == ["a", "b"]
     assert staging.serving() == "s"
-    assert not Path(root.path, "wheels").exists()
+    assert not any(Path(root.path, name).exists() for name in ("wheels", ".incoming"))
     assert take_off(staging)["pruned"] == ["s"]
     assert Path(root.path, ".tools", "x").is_dir()
 
