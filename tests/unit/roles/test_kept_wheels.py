@@ -173,10 +173,10 @@ def test_a_copy_that_goes_wrong_is_not_installed(
 def test_a_kept_wheel_that_cannot_be_read_is_sent_again(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreadable(path: str) -> str:
-        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+    def unreadable(_: Any) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(receiving.release_files, "sha256", unreadable)
+    monkeypatch.setattr(receiving.release_files, "hash_of", unreadable)
     assert node.begin()["missing"] == node.params["wheels"]
 
 
