@@ -27,7 +27,10 @@ _MOST_BYTES, _MOST_FILES, _DAYS = 16 << 20, 5000, 30
 _VARS = ("group_vars", "host_vars")
 # Plugins there give hosts variables without being enabled.
 _VARS_PLUGINS = ("~/.ansible/plugins/vars", "/usr/share/ansible/plugins/vars")
-_COMPUTED = re.compile(rb"^#!|\$ANSIBLE_VAULT|!vault|\bplugin[\"']?\s*:", re.MULTILINE)
+# ansible_local is a variable that Ansible itself sets, with the settings for static files.
+_COMPUTED = re.compile(
+    rb"^#!|\$ANSIBLE_VAULT|!vault|\bplugin[\"']?\s*:|\bansible_local\b", re.MULTILINE
+)
 _TEMPLATE = re.compile(rb"\{[{%].*?[}%]\}", re.DOTALL)
 _REFERENCE = re.compile(rb"\{\{\s*[A-Za-z_]\w*\s*\}\}")  # another variable and nothing else
 _SECRET = re.compile(
@@ -38,18 +41,21 @@ _SECRET_TEXT = re.compile(r"PRIVATE KEY|://[^/\s:@]*:[^/\s@]+@")
 
 
 def read_once(
-    source: str, limit: str | None, secrets: Secrets, read: Callable[[], Listing]
+    source: str, limit: str | None, secrets: Secrets, read: Callable[[bool], Listing]
 ) -> Listing:
-    """Return the kept listing of the same files, else what `read` returns."""
+    """Return the kept listing of the same files, else what `read` returns.
+
+    `read` is told whether static files alone decide the listing.
+    """
     key = None if vault_arguments(secrets) else _key(source, limit)
     if key is None:
-        return read()
+        return read(False)
     file = _folder() / f"{_digest(str(Path.cwd()), source, repr(limit))}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         record = json.loads(file.read_bytes()) if _is_own(file.parent) else {}
         if record["key"] == key:
             return _listing(record["listing"])
-    listing = read()
+    listing = read(True)
     # Files that changed meanwhile may have been read before or after the change.
     secret = any(map(_has_secret, listing.hosts.values()))
     if not secret and _key(source, limit) == key:

@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ def read_inventory(
     source, secrets = str(source), secrets or Secrets()
     _refuse_empty(source, limit)
     killed = sweep()
-    listing = read_once(source, limit, secrets, lambda: _rendered(source, limit, secrets))
+    listing = read_once(source, limit, secrets, partial(_rendered, source, limit, secrets))
     from fleetbuild.models import Inventory  # noqa: PLC0415
     from fleetbuild.probe.inventory.nodes import node_of  # noqa: PLC0415
     from fleetbuild.this_machine import local_hosts  # noqa: PLC0415
@@ -62,12 +63,14 @@ def read_inventory(
     )
 
 
-def _rendered(source: str, limit: str | None, secrets: Secrets) -> Listing:
+def _rendered(source: str, limit: str | None, secrets: Secrets, static: bool) -> Listing:
     """Let Ansible read the inventory, with the rendered values of the variables that we use."""
     # Ansible is slow to start, so it starts first and the modules for nodes and the probe are
     # imported meanwhile. Not a daemon thread: exiting while an extension module loads may crash.
     loading = threading.Thread(target=_load)
-    listing = list_inventory(source, limit=limit, secrets=secrets, on_start=loading.start)
+    listing = list_inventory(
+        source, limit=limit, secrets=secrets, static=static, on_start=loading.start
+    )
     wanted = {host: some for host, own in listing.hosts.items() if (some := _unrendered(own))}
     rendered = render(source, wanted, secrets=secrets)
     hosts = {host: {**own, **rendered.get(host, {})} for host, own in listing.hosts.items()}

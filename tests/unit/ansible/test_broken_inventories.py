@@ -210,7 +210,7 @@ def test_messages_that_older_releases_of_ansible_fold_are_understood(
         Finished(0, '{"all": {"hosts": ["n1"]}}', folded),
         Finished(1, "", folded + "ERROR! No inventory was parsed.\n"),
     ]
-    monkeypatch.setattr(listing, "_run", lambda *_: answers.pop(0))
+    monkeypatch.setattr(listing, "_run", lambda *_, **__: answers.pop(0))
     (warning,) = listing.list_inventory(str(broken.parent)).warnings
     where = f"{broken}, line 2: [gpu:children] names the group old"
     assert warning.startswith(f"Some hosts may be missing. {where}")
