@@ -9,7 +9,7 @@ from functools import lru_cache
 from fleetbuild.hardware.cpus import expected_rung, microarchitecture
 from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS, best
 from fleetbuild.models import Capture
-from fleetbuild.probe.parsing.text import lines, short
+from fleetbuild.probe.parsing.text import MAX_KEPT, lines, once_per_text, short
 
 _FLAGS = {"x86_64": "flags", "aarch64": "Features"}
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -23,6 +23,8 @@ _FEATURE = re.compile(r"[A-Za-z0-9_.+-]{1,40}", re.ASCII)
 MAX_FEATURES = 1024
 _MAX_KINDS = 64  # a processor has two or three
 _MODEL = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
+# Lines that nothing is read from, and in which nodes of one kind differ.
+_MEASURED = re.compile(r"\n(?:cpu MHz|bogomips)[\t ]*:[^\n]*")
 _THAT_MATTER = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
 
 
@@ -43,6 +45,14 @@ class Cpu:
 
 def read_cpu(capture: Capture) -> Cpu:
     """Return the CPU with the flags that all of its processors have."""
+    text = capture.get("cpuinfo", "")
+    if len(text) <= MAX_KEPT and "flags" in text:
+        capture = {**capture, "cpuinfo": _MEASURED.sub("", text)}
+    return _read_cpu(capture)
+
+
+@once_per_text("uname", "cpuinfo", "sve")
+def _read_cpu(capture: Capture) -> Cpu:
     system, kernel, machine = _uname(capture)
     if system not in (None, "Linux"):
         return Cpu(kernel, machine, unsupported=_why_unsupported(system))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from fleetbuild.models import Capture, Facts, Libc, Manifest, Os, Python
-from fleetbuild.probe.parsing.cpu import Cpu, read_cpu
+from fleetbuild.probe.parsing.cpu import read_cpu
 from fleetbuild.probe.parsing.framing import unanswered
 from fleetbuild.probe.parsing.gpu import read_gpus
 from fleetbuild.probe.parsing.release import read_needs_root, read_previous, read_release
-from fleetbuild.probe.parsing.text import lines, short, too_long
+from fleetbuild.probe.parsing.text import lines, once_per_text, short, too_long
 from fleetbuild.windows.facts import (
     is_windows,
     read_windows_cpu,
@@ -82,7 +83,7 @@ def facts_of(capture: Capture) -> Facts:
     cpu = read_windows_cpu(capture) if windows else read_cpu(capture)
     gpus = read_gpus(capture)
     releases = read_release(capture)
-    pythons, foreign = _pythons(capture, cpu)
+    pythons, foreign = _pythons(capture, cpu.arch)
     free, install_free, file_system = _disk(capture)
     can_isolate, setting = _isolation(capture)
     return Facts(
@@ -97,7 +98,7 @@ def facts_of(capture: Capture) -> Facts:
         sms=gpus.sms,
         gpus=gpus.gpus,
         driver=gpus.driver,
-        os=read_windows_os(capture, cpu) if windows else _os(capture, cpu),
+        os=read_windows_os(capture, cpu) if windows else _os(capture, cpu.kernel),
         libc=_libc(capture),
         libstdcxx=_libstdcxx(capture),
         pythons=pythons,
@@ -110,7 +111,7 @@ def facts_of(capture: Capture) -> Facts:
         needs_root=read_needs_root(capture),
         can_isolate=can_isolate,
         isolation_setting=setting,
-        toolchain=_toolchain(capture),
+        toolchain=dict(_toolchain(capture)),
         release=releases.manifests,
         damaged=releases.damaged,
         signed_by=releases.signed_by,
@@ -150,7 +151,8 @@ def unreachable(reason: str, fix: str = "") -> Facts:
     return Facts(state="unreachable", reason=reason, fix=fix or None)
 
 
-def _os(capture: Capture, cpu: Cpu) -> Os:
+@once_per_text("os-release")
+def _os(capture: Capture, kernel: str | None) -> Os:
     fields = dict(
         line.split("=", 1) for line in lines(capture, "os-release", 256, 400) if "=" in line
     )
@@ -163,10 +165,11 @@ def _os(capture: Capture, cpu: Cpu) -> Os:
         id=field("ID"),
         version=field("VERSION_ID"),
         name=field("PRETTY_NAME", "NAME"),
-        kernel=cpu.kernel,
+        kernel=kernel,
     )
 
 
+@once_per_text("libc")
 def _libc(capture: Capture) -> Libc | None:
     """ "glibc 2.35"; "musl libc (x86_64)" and "Version 1.2.3", on two lines or one."""
     said = " ".join(lines(capture, "libc", 5, 400))
@@ -177,12 +180,14 @@ def _libc(capture: Capture) -> Libc | None:
     return Libc(family="glibc" if family[0] == "glibc" else "musl", version=version[0])
 
 
+@once_per_text("libstdcxx")
 def _libstdcxx(capture: Capture) -> str | None:
     versions = _GLIBCXX.findall(" ".join(lines(capture, "libstdcxx", 1000, 400)))
     return max(versions, key=lambda text: [int(part) for part in text.split(".")], default=None)
 
 
-def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]:
+@once_per_text("python")
+def _pythons(capture: Capture, arch: str | None) -> tuple[tuple[Python, ...], tuple[str, ...]]:
     """Return the interpreters, each path once, and a warning for each unsupported one."""
     pythons: dict[str, Python] = {}
     warnings = []
@@ -191,7 +196,7 @@ def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]
     for match in filter(None, map(_PYTHON.fullmatch, said)):
         path, soabi, words = match["path"], match["soabi"], match["words"].split()
         machine = soabi.split("-")[2] if soabi.count("-") >= 2 else ""
-        if cpu.arch in _FOREIGN and machine.startswith(_FOREIGN[cpu.arch]):
+        if arch in _FOREIGN and machine.startswith(_FOREIGN[arch]):
             warnings.append(f"{short(path)} is a 32-bit Python ({soabi}), so it is left out.")
         elif not _CPYTHON.fullmatch(soabi):
             warnings.append(
@@ -206,7 +211,7 @@ def _pythons(capture: Capture, cpu: Cpu) -> tuple[tuple[Python, ...], list[str]]
                 headers="headers" in words if words else None,
                 links=links.get(path, ()),
             )
-    return tuple(pythons.values()), warnings
+    return tuple(pythons.values()), tuple(warnings)
 
 
 def _links(said: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -289,10 +294,11 @@ def _isolation(capture: Capture) -> tuple[bool | None, str | None]:
     return False, next((word for word in words[1:2] if word in _SETTINGS), None)
 
 
-def _toolchain(capture: Capture) -> dict[str, tuple[str, ...]]:
+@once_per_text("toolchain")
+def _toolchain(capture: Capture) -> Mapping[str, tuple[str, ...]]:
     tools: dict[str, tuple[str, ...]] = {}
     for match in filter(None, map(_TOOL.fullmatch, lines(capture, "toolchain", MAX_TOOLS, 200))):
         versions = tools.get(match[1], ())
         if match[2] not in versions:
             tools[match[1]] = (*versions, match[2])
-    return tools
+    return MappingProxyType(tools)

@@ -19,7 +19,7 @@ from fleetbuild.hardware.gpus import (
     sm_order,
 )
 from fleetbuild.models import Capture, Gpu
-from fleetbuild.probe.parsing.text import lines, short
+from fleetbuild.probe.parsing.text import lines, once_per_text, short
 
 MAX_GPUS = 256
 _MAX_CELLS = 32
@@ -74,6 +74,7 @@ class _Soc:
     served: bool  # its driver has created its device
 
 
+@once_per_text("nvidia-smi", "lspci", "device-tree", "kfd", "mig")
 def read_gpus(capture: Capture) -> Gpus:
     """Return the GPUs with their SMs: from the driver, else from the PCI device or the chip."""
     on_bus, soc = _devices(capture), _soc(capture)

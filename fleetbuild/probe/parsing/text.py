@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from functools import lru_cache, wraps
+from typing import TypeVar
+
 from fleetbuild.models import Capture
+
+T = TypeVar("T")
 
 MAX_SECTION = 16 * 1024 * 1024  # characters; /proc/cpuinfo of 3,000 threads
 MAX_RELEASE = 4 * 1024 * 1024
@@ -10,6 +16,7 @@ MAX_OTHER = 1024 * 1024
 MAX_LINES = 200_000
 MAX_LINE = 16 * 1024
 _MAX = {"cpuinfo": MAX_SECTION, "release": MAX_RELEASE}
+_KEPT, MAX_KEPT = 64, 256 * 1024  # texts that a parser keeps, and the characters of each
 
 
 def is_too_long(section: str, text: str) -> bool:
@@ -43,6 +50,30 @@ def lines(
     if text.replace("\n", "").isprintable():
         return [line[:longest].strip() for line in split]
     return [clean(line[:longest]) for line in split]
+
+
+def once_per_text(*sections: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Let a parser read each text of these sections once: the nodes of a fleet have few texts.
+
+    The parser sees no other section, and whole texts are compared, so what is read of one node
+    depends on that node alone. It returns an immutable value, which nodes share.
+    """
+
+    def wrap(parse: Callable[..., T]) -> Callable[..., T]:
+        @lru_cache(maxsize=_KEPT)
+        def kept(texts: tuple[str | None, ...], *others: Hashable) -> T:
+            named = zip(sections, texts, strict=True)
+            return parse({name: text for name, text in named if text is not None}, *others)
+
+        @wraps(parse)
+        def read(capture: Capture, *others: Hashable) -> T:
+            texts = tuple(map(capture.get, sections))
+            short_enough = sum(map(len, filter(None, texts))) <= MAX_KEPT
+            return kept(texts, *others) if short_enough else parse(capture, *others)
+
+        return read
+
+    return wrap
 
 
 def clean(text: str) -> str:

@@ -73,6 +73,11 @@ CASES = [
 CPU = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}
 
 
+@pytest.fixture(autouse=True)
+def no_text_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetbuild.probe.parsing.text.MAX_KEPT", -1)
+
+
 def seconds(work: Callable[[], object]) -> float:
     """The processor time of the best of three, which other programs do not add to."""
     taken = []
