@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
+from typing import Any
 
 from jinja2 import TemplateError
 
@@ -31,6 +34,13 @@ _SHARED = re.compile(
     r"|fuse\.(?!fuse-overlayfs$).+"
 )
 _SM = re.compile(r"\d{1,2}\.\d")
+# The facts that decide, beside the toolchain. A fleet has few kinds of them, each assessed once.
+_DECISIVE = (
+    "state", "reason", "arch", "isa", "features", "sms", "driver", "os", "libc", "pythons",
+    "missing_interpreters", "install_filesystem", "install_read_only", "requires_signature",
+    "unanswered", "warnings",
+)  # fmt: skip
+_decisive_facts = attrgetter(*_DECISIVE)
 _BY_HAND = (
     "Build its wheels there with the script that `fleetbuild emit windows` writes, or set "
     "fleetbuild_skip: true."
@@ -59,37 +69,39 @@ def assess_nodes(
     inventory: Inventory, facts: Mapping[str, Facts], packages: Sequence[Package], config: Config
 ) -> dict[str, Eligibility]:
     """Return the eligibility of each node, by node name."""
-    return {
-        node.name: assess_node(node, facts.get(node.name), packages, config)
-        for node in sorted(inventory.nodes, key=lambda node: node.name)
-    }
 
+    @cache
+    def assess_kind(decisive: tuple[Any, ...], tools: Any, **overrides: Any) -> Eligibility:
+        # Made anew, so that no other fact of the first node of a kind decides about all.
+        known = Facts(**dict(zip(_DECISIVE, decisive, strict=True)), toolchain=dict(tools))
+        try:
+            return _assess(known, packages, config, **overrides)
+        except NotEligible as error:
+            return Eligibility(state="blocked", warnings=known.warnings, **error.problem._asdict())
 
-def assess_node(
-    node: Node, facts: Facts | None, packages: Sequence[Package], config: Config
-) -> Eligibility:
-    """Return whether this node can be planned for with these packages."""
-    if node.skip:
-        return Eligibility(state="skipped", reason=SKIPPED)
-    if facts is None or facts.state == "unreachable":
-        known = facts or Facts(reason="it was not probed")
-        return Eligibility(
-            state="unreachable",
-            reason=known.reason or "no reason given",
-            fix=f"{(known.fix or f'try `ssh {node.login.host}`').rstrip('.')}; then plan again",
-        )
-    try:
-        return _assess(
-            facts,
-            packages,
-            config,
+    def assess_node(node: Node, known: Facts | None) -> Eligibility:
+        if node.skip:
+            return Eligibility(state="skipped", reason=SKIPPED)
+        if known is None or known.state == "unreachable":
+            known = known or Facts(reason="it was not probed")
+            return Eligibility(
+                state="unreachable",
+                reason=known.reason or "no reason given",
+                fix=f"{(known.fix or f'try `ssh {node.login.host}`').rstrip('.')}; then plan again",
+            )
+        return assess_kind(
+            _decisive_facts(known),
+            tuple(known.toolchain.items()),
             interpreter=node.interpreter,
             isa=node.isa,
             sms=node.sms,
             python=node.python,
         )
-    except NotEligible as error:
-        return Eligibility(state="blocked", warnings=facts.warnings, **error.problem._asdict())
+
+    return {
+        node.name: assess_node(node, facts.get(node.name))
+        for node in sorted(inventory.nodes, key=lambda node: node.name)
+    }
 
 
 def assess_target(facts: Facts, packages: Sequence[Package], config: Config) -> Eligibility:

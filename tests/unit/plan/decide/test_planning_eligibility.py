@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import Config, Facts, Gpu, Libc
+from fleetbuild.models import Config, Facts, Gpu, Inventory, Libc
+from fleetbuild.plan.decide import eligibility
+from fleetbuild.plan.decide.eligibility import Eligibility
+from fleetbuild.plan.decide.interpreters import NotEligible
+from tests.factories.data import seed_fleet, windows_nodes
 from tests.factories.fleets import facts, node, package, planned, python, recipe_of
 
 
@@ -255,3 +259,49 @@ def test_a_node_that_accepts_only_signed_releases_needs_a_key():
     assert (
         planned_node_of(known, Config.model_validate({"signing": {"key": "id.pub"}})).state == "ok"
     )
+
+
+@pytest.fixture
+def assessed(monkeypatch):
+    """The facts that were assessed."""
+    seen = []
+
+    def counted(known, *given, **overrides):
+        seen.append(known)
+        return assess(known, *given, **overrides)
+
+    assess = eligibility._assess
+    monkeypatch.setattr(eligibility, "_assess", counted)
+    return seen
+
+
+def test_nodes_of_one_kind_are_assessed_once_whatever_their_memory_and_release(assessed):
+    nodes = {
+        f"n{number}": facts(memory_gb=number, disk_gb=number, previous={"default": f"r{number}"})
+        for number in range(20)
+    }
+    nodes |= {"lame": facts(warnings=("Careful.",)), "old": facts(toolchain={"nvcc": ("9.0",)})}
+    states = eligibility.assess_nodes(
+        Inventory(source="i", nodes=tuple(map(node, nodes))), nodes, [package("a", "1.0")], Config()
+    )
+    assert len(assessed) == 3
+    assert states["n0"] is states["n19"]
+    assert states["lame"].warnings == ("Careful.",)
+
+
+@pytest.mark.parametrize("named", [("small", "1.0"), ("torch", "2.6.0")])
+def test_a_node_is_assessed_by_all_facts_that_decide(named):
+    known = {**seed_fleet(), **windows_nodes()}
+    known["silent"] = facts(unanswered=("nvidia-smi",))
+    known["read-only"] = facts(install_read_only=True)
+    known["shared"] = facts(install_filesystem="nfs4")
+    known["signed"] = facts(requires_signature=True)
+    inventory = Inventory(source="i", nodes=tuple(map(node, known)))
+    packages = [package(*named)]
+    states = eligibility.assess_nodes(inventory, known, packages, Config())
+    for name, own in known.items():
+        try:
+            alone = eligibility._assess(own, packages, Config())
+        except NotEligible as error:
+            alone = Eligibility(state="blocked", warnings=own.warnings, **error.problem._asdict())
+        assert states[name] == alone
