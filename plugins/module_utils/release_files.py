@@ -7,7 +7,6 @@ compares all but the hashes, in the same form; `damage` with `thorough` reads ev
 Standard library only, Python 3.6 or newer.
 """
 
-import contextlib
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ except ImportError:  # a Python that was built without it
 RECORD = "manifest.files"
 HASH = 65  # characters before the size
 READERS = 4
+CHUNK = 1 << 16  # bytes; more of them at a time are new pages of memory for each file
 # Files that the modules release and verify write beside the installed files.
 OWN = (b"./manifest.json", b"./" + RECORD.encode("ascii"), b"./bin/fleetbuild-sanity")
 
@@ -49,8 +49,7 @@ def damage(release, expected, thorough):
     """
     release = os.fsencode(release)
     try:
-        with open(os.path.join(release, os.fsencode(RECORD)), "rb") as file:
-            text = file.read()
+        text = read(os.path.join(release, os.fsencode(RECORD)))
     except FileNotFoundError:
         return f"{RECORD} is missing"
     if digest(text) != expected:
@@ -63,7 +62,7 @@ def damage(release, expected, thorough):
     ]
 
     def differs(path):
-        full, line = os.path.join(release, path), known[path]
+        full, line = release + b"/" + path, known[path]
         try:
             if thorough:
                 return _hash(full) != line[: HASH - 1]
@@ -114,15 +113,31 @@ def persist_names(folder):
 
 def write(path, content, mode=0o644):
     """Write a file in one atomic step that survives a loss of power, never through a link."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path + ".new")
-    with open(path + ".new", "xb") as file:
-        os.chmod(path + ".new", mode)
+    fresh, flags = path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = os.open(fresh, flags, 0o600)
+    except FileExistsError:  # an interrupted run left it
+        os.unlink(fresh)
+        descriptor = os.open(fresh, flags, 0o600)
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
         file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
         file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".new", path)
+        os.fsync(descriptor)
+    os.replace(fresh, path)
     persist_names(os.path.dirname(path))
+
+
+def read(path):
+    """Return a file's bytes. Without a buffer, that takes a quarter of the time for small files."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
+def make_folder(path):
+    """Make a folder, and those above it, if it is missing."""
+    if not os.path.isdir(path):
+        os.makedirs(path, mode=0o755, exist_ok=True)
 
 
 def _files(release):
@@ -131,7 +146,7 @@ def _files(release):
     while folders:
         folder = folders.pop()
         try:
-            entries = list(os.scandir(os.path.join(release, folder)))
+            entries = list(os.scandir(release + b"/" + folder))
         except OSError:
             continue
         for entry in entries:  # their kinds come with their names: no question for each
@@ -154,14 +169,14 @@ def _glance(full, path):
 
 def sha256(path):
     """Return the hash of a file's bytes, in hexadecimal."""
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         return hash_of(file)
 
 
 def hash_of(file):
     """Return the hash of what is still to be read of an open file, in hexadecimal."""
     found = hashlib.sha256()
-    for chunk in iter(lambda: file.read(1 << 20), b""):
+    for chunk in iter(lambda: file.read(CHUNK), b""):
         found.update(chunk)
     return found.hexdigest()
 

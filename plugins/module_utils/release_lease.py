@@ -39,8 +39,8 @@ class Lease:
 
     def take(self, controller, plan, release_id, seconds=SECONDS, wheels=None):
         """Take the lease; return its counter, and a sentence if it was taken from a dead run."""
-        self.refuse_other(controller)
         before = self._read()
+        self._refuse(before, controller)
         # Someone may have removed the file: a run from before that must not find its counter again.
         counter = 1 + (before["counter"] or random.SystemRandom().randrange(1 << 30))
         lease = {
@@ -58,7 +58,9 @@ class Lease:
 
     def refuse_other(self, controller):
         """Raise if the run of another controller holds the lease now."""
-        found = self._read()
+        self._refuse(self._read(), controller)
+
+    def _refuse(self, found, controller):
         left = self._left(found)
         if left > 0 and found["controller"] != controller:
             raise Problem(
@@ -111,8 +113,7 @@ class Lease:
 
     def _read(self):
         try:
-            with open(self.path, encoding="utf-8") as file:
-                found = json.load(file)
+            found = json.loads(release_files.read(self.path).decode("utf-8"))
         except (OSError, ValueError):
             found = {}
         found = found if isinstance(found, dict) else {}
@@ -145,7 +146,7 @@ def _boot():
 @contextlib.contextmanager
 def locked(root):
     """Hold the lock of these releases; wait for another run, but not forever."""
-    os.makedirs(root.releases, mode=0o755, exist_ok=True)
+    release_files.make_folder(root.releases)
     root.check()
     path = os.path.join(root.path, ".lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

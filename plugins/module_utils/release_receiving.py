@@ -77,7 +77,7 @@ def open_plain(path):
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.ENXIO, "Not a plain file", path)
-    return os.fdopen(descriptor, "rb")
+    return os.fdopen(descriptor, "rb", buffering=0)
 
 
 def expect(params, files):
@@ -90,7 +90,7 @@ def expect(params, files):
             shutil.rmtree(path, ignore_errors=True)
     for name in wanted:
         path = os.path.join(folder, name)
-        os.makedirs(path, mode=0o755, exist_ok=True)
+        release_files.make_folder(path)
         if user:
             os.chown(path, user, -1)
     if user and not wanted:
@@ -146,7 +146,7 @@ def take_in(root, params, file):
     path = staged(params, file)
     if is_whole(path, file):
         return
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    release_files.make_folder(os.path.dirname(path))
     kept = find_kept(root, file)
     if kept and linked(kept, path):
         return
@@ -204,7 +204,7 @@ def copy(source, path):
 def keep_wheels(root, params):
     """Keep the wheels of a complete release. What fails here has them sent again, nothing else."""
     with contextlib.suppress(OSError):
-        os.makedirs(root.wheels, mode=0o755, exist_ok=True)
+        release_files.make_folder(root.wheels)
         for wheel in params["wheels"]:
             name = "{}.{}".format(wheel["sha256"], params["release_id"])
             os.replace(staged(params, wheel), os.path.join(root.wheels, name))

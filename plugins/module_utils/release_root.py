@@ -44,7 +44,7 @@ class Root:
     def check(self, *more):
         """Refuse folders in which another user could replace files or links."""
         names = (".lock", ".lease", ".signed", ".wheels", ".incoming")
-        own = [os.path.join(self.path, name) for name in names]
+        own = [f"{self.path}/{name}" for name in names]
         for path in (self.path, self.releases, *own, *more):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(path)
@@ -57,9 +57,9 @@ class Root:
 
     def manifest(self, release_id):
         """Return the manifest of a complete release, else None."""
+        path = self[release_id] + "/manifest.json"
         try:
-            with open(self[release_id] + "/manifest.json", encoding="utf-8") as file:
-                found = json.load(file)
+            found = json.loads(release_files.read(path).decode("utf-8"))
         except (OSError, ValueError):
             return None
         usable = os.path.exists(self[release_id] + "/bin/python")
@@ -82,7 +82,7 @@ class Root:
     def serving(self):
         """Return the id of the current release, or an empty string."""
         try:
-            return os.path.basename(os.readlink(self.current))
+            return os.readlink(self.current).rpartition("/")[2]
         except OSError:
             return ""
 
@@ -93,8 +93,7 @@ class Root:
         follow there whose switch was not done, or which a rollback left.
         """
         try:
-            with open(os.path.join(self.path, "history"), encoding="utf-8") as file:
-                lines = file.read().split()
+            lines = release_files.read(self.path + "/history").decode("utf-8").split()
         except OSError:
             lines = []
         now = self.serving()
@@ -170,22 +169,22 @@ class Root:
         The current release stays, the release that a rollback would return to, and the `leased`
         release, which a run installs or verifies.
         """
-        there = self.made()
-        busy = (self.serving(), ASIDE + leased)
+        there, now = self.made(), self.serving()
+        busy = (now, ASIDE + leased)
         aside = [name for name in there if name.startswith(ASIDE) and name not in busy]
         there = [name for name in there if not name.startswith(ASIDE)]
         there.sort(key=lambda name: os.stat(self[name]).st_mtime)
         served = self.history()
         order = [name for name in there if name not in served] + served
-        order = [name for name in order if name != self.serving()] + [self.serving()]
-        stays = {self.serving(), leased, *self.verified_before()[-1:]}
+        order = [name for name in order if name != now] + [now]
+        stays = {now, leased, self.previous()}
         return aside + [name for name in order[: -max(keep, 1)] if name not in stays]
 
-    def verified_before(self):
-        """Return the verified releases that served before the current one, the latest last."""
+    def previous(self):
+        """Return the last verified release that served before the current one, or ""."""
         now = self.serving()
-        before = [name for name in self.history() if name != now]
-        return [name for name in before if (self.manifest(name) or {}).get("verified")]
+        before = (name for name in reversed(self.history()) if name != now)
+        return next((name for name in before if (self.manifest(name) or {}).get("verified")), "")
 
 
 def refuse_foreign(path, found):

@@ -7,7 +7,6 @@ Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
-import glob
 import os
 import shutil
 import subprocess
@@ -44,12 +43,12 @@ def forget_uv(folder, uv):
 
     Releases of several names share the folder, and each controller may have a version of its own.
     """
-    tools, own = os.path.join(folder, TOOLS), os.path.dirname(kept_uv(folder, uv))
+    tools, own = os.path.join(folder, TOOLS), uv["sha256"]
     with contextlib.suppress(OSError):  # what stays costs space, and nothing else
-        os.utime(own, None)
+        os.utime(os.path.join(tools, own), None)
         for name in os.listdir(tools):
             other = os.path.join(tools, name)
-            if other != own and time.time() - os.stat(other).st_mtime > UNUSED:
+            if name != own and time.time() - os.stat(other).st_mtime > UNUSED:
                 shutil.rmtree(other, ignore_errors=True)
 
 
@@ -74,7 +73,8 @@ def runs(uv):
 
 def fits(path):
     """Return whether uv installs for the Python of an environment."""
-    minors = [name.rpartition(".")[2] for name in glob.glob(os.path.join(path, "lib/python3.*"))]
+    folders = os.listdir(os.path.join(path, "lib"))
+    minors = [name.partition(".")[2] for name in folders if name.startswith("python3.")]
     return all(minor.rstrip("t").isdigit() and int(minor.rstrip("t")) >= OLDEST for minor in minors)
 
 

@@ -224,8 +224,8 @@ class SimulatedNode:
                 damaged["default"] = damage
                 manifest = manifest.model_copy(update={"verified": False})
             releases["default"] = manifest
-        if before := self.root.verified_before():
-            previous["default"] = before[-1]
+        if before := self.root.previous():
+            previous["default"] = before
         return {"release": releases, "damaged": damaged, "previous": previous}
 
     def damage(self) -> None:
