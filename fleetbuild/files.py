@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from secrets import token_hex
 
 
 def sha256_of(path: Path) -> str:
@@ -32,17 +33,34 @@ def is_there(path: str | Path) -> bool:
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Write a file so that a reader or a crash sees either the old or the new content."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    make_folder(path.parent)
+    replace_file(f"{path.parent}/{path.name}", text.encode(), mode=mode)
+
+
+def make_folder(folder: str | Path, mode: int = 0o777) -> None:
+    """Make a folder, and those above it, if it is missing."""
+    if not os.path.isdir(folder):  # noqa: PTH112 (Path takes longer)
+        Path(folder).mkdir(mode=mode, parents=True, exist_ok=True)
+
+
+def replace_file(path: str, content: bytes, *, mode: int = 0o600, lasting: bool = True) -> None:
+    """Put a new file in the place of the one at this path, if any, in one step.
+
+    If `lasting`, the content is on the disk before. Paths are text: Path takes longer than a write.
+    """
+    folder, _, name = path.rpartition("/")
+    fresh = f"{folder}/.{name}.{token_hex(4)}"
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, mode)
+            file.write(content)
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)  # noqa: PTH105 (Path takes longer than the file's change)
+            if lasting:
+                os.fsync(handle)
+        os.replace(fresh, path)  # noqa: PTH105
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        Path(fresh).unlink(missing_ok=True)
         raise
 
 

@@ -15,6 +15,7 @@ from statistics import mean
 from threading import Lock
 from typing import Any
 
+from fleetbuild.files import make_folder
 from fleetbuild.models import now
 from fleetbuild.state import one_line
 
@@ -43,7 +44,7 @@ class Journal:
         """Return the next number. The order of steps must not depend on a clock, which may jump."""
         with self._numbering:
             if self._last is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._path.parent)
                 self._last = max(map(_number, self._entries("")), default=0)
             self._last += 1
             return self._last
@@ -113,7 +114,9 @@ class Journal:
 
     def _entries(self, word: str) -> list[dict[str, Any]]:
         """Return the entries with this word of all journals in this folder, by their numbers."""
-        paths = self._path.parent.glob("*.jsonl")
+        folder = str(self._path.parent)
+        names = os.listdir(folder) if os.path.isdir(folder) else ()  # noqa: PTH112, PTH208
+        paths = [f"{folder}/{name}" for name in names if name.endswith(".jsonl")]
         return sorted((line for path in paths for line in _lines(path, word)), key=_number)
 
 
@@ -122,9 +125,11 @@ def _number(line: dict[str, Any]) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _lines(path: Path, word: str) -> Iterator[dict[str, Any]]:
+def _lines(path: str, word: str) -> Iterator[dict[str, Any]]:
     """Yield the entries of a journal; lines cut off by a crash are skipped."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (it is read several times in a run)
+        text = file.read().decode(errors="replace")
+    for line in text.splitlines():
         if word not in line:
             continue
         try:

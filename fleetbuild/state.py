@@ -14,6 +14,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -22,7 +23,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fleetbuild.errors import UsageError
-from fleetbuild.files import is_there, write_atomically
+from fleetbuild.files import is_there, make_folder, replace_file, write_atomically
 from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.surroundings import user_name
@@ -32,6 +33,7 @@ _NONE_THERE = ("removed", "skipped")
 # Beside a node's stored facts.
 _CHANGING = ".changing"
 _RESERVED = ".reserved"
+_PROBED = ".probed"
 _ONE_LINE = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 _NAMING = threading.Lock()  # groups of an apply ask side by side
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -252,10 +254,10 @@ class StateDir:
 
     def mark_probed(self, name: str, when: str) -> None:
         """Save when a node was last probed, and clear its mark of a pending change."""
-        folder = self.facts / name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(folder / ".probed", when + "\n")
-        (folder / _CHANGING).unlink(missing_ok=True)
+        folder = f"{self._facts}/{name}"
+        make_folder(folder, 0o700)
+        replace_file(f"{folder}/{_PROBED}", f"{when}\n".encode())
+        self._clear(name, _CHANGING)
 
     def mark_changing(self, names: Iterable[str]) -> None:
         """Mark these nodes as changing: what they serve is unknown until they are probed again.
@@ -263,15 +265,15 @@ class StateDir:
         Until `mark_ended`, this controller may hold a lease there.
         """
         for name in names:
-            folder = self.facts / name
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder = f"{self._facts}/{name}"
+            make_folder(folder, 0o700)
             for mark in (_CHANGING, _RESERVED):
-                (folder / mark).touch(mode=0o600)
+                os.close(os.open(f"{folder}/{mark}", os.O_WRONLY | os.O_CREAT, 0o600))
 
     def mark_ended(self, names: Iterable[str]) -> None:
         """Note that the lease of this controller has ended on these nodes."""
         for name in names:
-            (self.facts / name / _RESERVED).unlink(missing_ok=True)
+            self._clear(name, _RESERVED)
 
     def is_reserved(self, name: str) -> bool:
         """Return whether a run that was killed, or failed on this node, may have left a lease."""
@@ -281,14 +283,18 @@ class StateDir:
         """Return whether a run started to change this node without learning the outcome."""
         return self._has_mark(name, _CHANGING)
 
+    def _clear(self, name: str, mark: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self._facts}/{name}/{mark}")  # noqa: PTH108 (Path takes longer)
+
     def _has_mark(self, name: str, mark: str) -> bool:
         return is_there(f"{self._facts}/{name}/{mark}")  # not if no folder can have this name
 
     def probed(self, name: str) -> datetime | None:
         """Return when the stored facts of a node were read, or None."""
         try:
-            text = (self.facts / name / ".probed").read_text().strip()
-            return datetime.fromisoformat(text)
+            text = Path(f"{self._facts}/{name}/{_PROBED}").read_bytes().decode()
+            return datetime.fromisoformat(text.strip())
         except (OSError, ValueError):  # or the name is not valid for a folder
             return None
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import CaptureError
-from fleetbuild.files import is_disk_full
+from fleetbuild.files import is_disk_full, make_folder, replace_file
 from fleetbuild.models import Capture, Unreachable
 from fleetbuild.probe.parsing.framing import SECTIONS
 from fleetbuild.probe.parsing.text import MAX_SECTION
@@ -47,9 +46,9 @@ def save_section(directory: Path, name: str, section: str, text: str) -> None:
     """Replace one section of a node's capture, and leave the others."""
     _check(name)
     with _report_os_errors(directory, "written"):
-        folder = directory / name
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(folder / section, text)
+        folder = f"{directory}/{name}"
+        make_folder(folder, 0o700)
+        _write(folder, section, text)
 
 
 def _save(folder: Path, capture: Capture) -> None:
@@ -58,21 +57,14 @@ def _save(folder: Path, capture: Capture) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     for section in SECTIONS:
         if section in capture:
-            _write(folder / section, capture[section])
+            _write(str(folder), section, capture[section])
         else:
             (folder / section).unlink(missing_ok=True)
 
 
-def _write(file: Path, text: str) -> None:
-    """Write a file atomically, readable only by its owner."""
-    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as new:
-        try:
-            new.write(text.encode("utf-8", "surrogateescape"))
-            new.close()
-            os.replace(new.name, file)  # noqa: PTH105 (Path takes longer)
-        except BaseException:
-            Path(new.name).unlink(missing_ok=True)
-            raise
+def _write(folder: str, section: str, text: str) -> None:
+    """Write a section in one step, readable only by its owner. A crash may lose it."""
+    replace_file(f"{folder}/{section}", text.encode("utf-8", "surrogateescape"), lasting=False)
 
 
 def _load(directory: Path, name: str, sections: Iterable[str]) -> Capture | Unreachable:
