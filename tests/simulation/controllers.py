@@ -41,6 +41,7 @@ from tests.simulation.world import (
 FORKS = 64
 PATH = "/opt/fleetbuild"
 FILES: dict[str, Path] = {}  # the files of the index, by name
+STORE: list[Path] = []  # the folder with the files of all stores
 
 
 @dataclass
@@ -168,10 +169,14 @@ class _Host:
 
 
 class Store(FakeStore):
-    """The wheels of a state directory, and an index that answers after a while."""
+    """The wheels of a state directory, and an index that answers after a while.
 
-    def __init__(self, controller: Controller, folder: Path) -> None:
-        super().__init__(folder)
+    The files of the wheels lie in one folder: a wheel that passes the audit has the same content in
+    all schedules, and what the engine reads in it is read once.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        super().__init__(STORE[0])
         self.controller = controller
 
     def find(self, wheel: PlannedWheel) -> Shelved | None:
@@ -195,7 +200,7 @@ class Controller(Process):
         self.state = StateDir(folder / "state")
         self.state.create()
         (folder / "state/controller").write_text("0123456789abcdef"[:7] + name[-1])
-        self.store = Store(self, folder)
+        self.store = Store(self)
         self.dead = self.stopping = self.full = False
         self.interrupted: Task | None = None
         self.fuse: Fuse | None = None

@@ -433,7 +433,7 @@ def _node() -> SimulatedNode:
 def _read(path: str) -> bytes:
     file = os.open(path, os.O_RDONLY)
     try:
-        return os.read(file, 1 << 20)
+        return os.read(file, 1 << 16)
     finally:
         os.close(file)
 
@@ -519,7 +519,10 @@ def replace_programs() -> None:
     _lease._boot = lambda: f"{_node().name} {_node().boot}"
     _making.run = _run
     _verifying.try_release = _try_release
-    _verifying.sanity_script = lambda *_: "#!/bin/sh\n"  # nobody runs it
+    _verifying.sanity_script = lambda *_: "#!/bin/sh\n"  # nobody runs it, or reads its source
+    _verifying.release_checks = SimpleNamespace(
+        __name__="", __loader__=SimpleNamespace(get_source=lambda _: "")
+    )
     _installer.runs = lambda _: True
     for module in (_in_use, _switching):
         module.find_own_uses = module.find_foreign_uses = lambda _: {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import random
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fleetbuild.apply import rollout
 from fleetbuild.errors import FleetbuildError, LockedError
 from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
 from fleetbuild.plan.decide import Package, Resolution, Source
@@ -62,6 +63,8 @@ def prepare() -> Path:
                               files={f"hnswlib/{rung}.py": b""})  # fmt: skip
             WHEELS["hnswlib", full] = _without_times(made).read_bytes()
     (folder / "uv").write_bytes(b"uv")
+    controllers.STORE.append(folder / "store")
+    controllers.STORE[0].mkdir()
     nodes.replace_programs()
     controllers.replace_threads(folder / "uv")
     watch_files()
@@ -69,6 +72,7 @@ def prepare() -> Path:
     gc.freeze()
     gc.set_threshold(500_000)  # a third of the time otherwise
     render._render_all = _rendered_once(render._render_all)
+    rollout.owners = _checked_once(rollout.owners)
     return folder
 
 
@@ -83,6 +87,30 @@ def _rendered_once(render_all: Callable[..., dict[str, str]]) -> Callable[..., d
         return dict(known[key])
 
     return rendered
+
+
+def _checked_once(owners: Callable[..., Any]) -> Callable[..., Any]:
+    """Compare the same wheels once for a process: all schedules build the same ones."""
+    known: dict[tuple[Path, ...], Any] = {}
+
+    def checked(paths: Sequence[Path], allowed: Any) -> Any:
+        key = tuple(paths)
+        if key not in known:
+            known[key] = owners(paths, allowed)
+        return known[key]
+
+    return checked
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder in which nobody else works: shutil.rmtree makes twice as many calls."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _remove(entry.path)
+            else:
+                os.unlink(entry.path)  # noqa: PTH108
+    os.rmdir(folder)  # noqa: PTH106
 
 
 @cache
@@ -279,7 +307,7 @@ class Schedule:
             self._play()
         finally:
             self.world.stop()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove(str(self.folder))
 
     def _play(self) -> None:
         chance, world, versions = self.chance, self.world, []

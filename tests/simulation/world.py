@@ -60,9 +60,9 @@ class World:
         self.trace: list[str] = []
         self.tasks: dict[Task, None] = {}  # in the order of their starts: a set's is by address
         self.problem: BaseException | None = None
-        self._events: list[tuple[float, float, int, Callable[[], None]]] = []
+        # When, chance, number, and a call, or a task with the epoch in which it waits.
+        self._events: list[tuple[float, float, int, Any, int | None]] = []
         self._numbers = count()
-        self._chosen: Task | None = None
         self._over = False
         self.greenlet = getcurrent()  # a task that ends goes on here
         _here.task = None
@@ -71,8 +71,7 @@ class World:
 
     def at(self, delay: float, call: Callable[[], None]) -> None:
         """Call this after a delay; of events at the same time, chance takes the first."""
-        event = (self.now + delay, self.chance.random(), next(self._numbers), call)
-        heapq.heappush(self._events, event)
+        self._push(delay, call, None)
 
     def tell(self, text: str) -> None:
         """Note what happened, for whoever repeats a seed."""
@@ -131,13 +130,11 @@ class World:
         self._resume_later(self._main, 0)
 
     def _resume_later(self, task: Task, delay: float) -> None:
-        epoch = task.epoch
+        self._push(delay, task, task.epoch)
 
-        def resume() -> None:
-            if task.epoch == epoch and not task.done:
-                self._chosen = task
-
-        self.at(delay, resume)
+    def _push(self, delay: float, what: Any, epoch: int | None) -> None:
+        event = (self.now + delay, self.chance.random(), next(self._numbers), what, epoch)
+        heapq.heappush(self._events, event)
 
     def _wait(self, task: Task) -> None:
         self._hand_on(task)
@@ -161,17 +158,19 @@ class World:
 
     def _next(self) -> Task:
         """Take events until one lets a task go on."""
-        while self._chosen is None:
+        while True:
             if not self._events:
                 self.fail(AssertionError("Everything waits: the engine would hang for ever."))
-            self.now, _, _, call = heapq.heappop(self._events)
+            self.now, _, _, what, epoch = heapq.heappop(self._events)
+            if epoch is not None:
+                if what.epoch == epoch and not what.done:
+                    return what
+                continue
             _here.task = self._main  # an event belongs to no process
             try:
-                call()
+                what()
             except BaseException as problem:
                 self.fail(problem)
-        chosen, self._chosen = self._chosen, None
-        return chosen
 
     def perform(self, task: Task) -> None:
         """Run a task from its first turn to its end."""
