@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from threading import Lock
@@ -45,7 +45,7 @@ class Journal:
         with self._numbering:
             if self._last is None:
                 make_folder(self._path.parent)
-                self._last = max(map(_number, self._entries("")), default=0)
+                self._last = max(map(_last_number, self._paths()), default=0)
             self._last += 1
             return self._last
 
@@ -114,27 +114,40 @@ class Journal:
 
     def _entries(self, word: str) -> list[dict[str, Any]]:
         """Return the entries with this word of all journals in this folder, by their numbers."""
+        entries = (
+            entry
+            for path in self._paths()
+            for line in _lines(path)
+            if word in line and (entry := _entry(line))
+        )
+        return sorted(entries, key=_number)
+
+    def _paths(self) -> list[str]:
         folder = str(self._path.parent)
         names = os.listdir(folder) if os.path.isdir(folder) else ()  # noqa: PTH112, PTH208
-        paths = [f"{folder}/{name}" for name in names if name.endswith(".jsonl")]
-        return sorted((line for path in paths for line in _lines(path, word)), key=_number)
+        return [f"{folder}/{name}" for name in names if name.endswith(".jsonl")]
 
 
-def _number(line: dict[str, Any]) -> int:
-    number = line.get("seq")
+def _number(entry: dict[str, Any]) -> int:
+    number = entry.get("seq")
     return number if isinstance(number, int) else 0
 
 
-def _lines(path: str, word: str) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a journal; lines cut off by a crash are skipped."""
+def _last_number(path: str) -> int:
+    """Return the highest number of a journal: its last one, because lines are only appended."""
+    numbers = (_number(_entry(line)) for line in reversed(_lines(path)))
+    return next(filter(None, numbers), 0)
+
+
+def _lines(path: str) -> list[str]:
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (it is read several times in a run)
-        text = file.read().decode(errors="replace")
-    for line in text.splitlines():
-        if word not in line:
-            continue
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            yield entry
+        return file.read().decode(errors="replace").splitlines()
+
+
+def _entry(line: str) -> dict[str, Any]:
+    """Return the entry in a line; empty if a crash has cut the line off."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}

@@ -43,7 +43,7 @@ def audit_download(
 
 
 @cache
-def installed_size(wheel: Path) -> int:
+def installed_size(wheel: str) -> int:
     """Return the bytes of a wheel's unpacked files and of the bytecode that pip compiles.
 
     Wheels of a store never change, so each is read once.
@@ -58,7 +58,7 @@ def installed_size(wheel: Path) -> int:
 
 
 @cache
-def announced_commands(wheel: Path) -> tuple[str, ...]:
+def announced_commands(wheel: str) -> tuple[str, ...]:
     """Return the names that a wheel adds to the release's bin/, for the node to compare."""
     try:
         with zipfile.ZipFile(wheel) as file:

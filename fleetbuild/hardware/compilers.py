@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from fleetbuild.hardware.data import load
 
@@ -17,6 +18,7 @@ class PackagedGccs:
     additional: tuple[str, ...] = ()  # oldest first
 
 
+@cache  # asked several times for each node of a plan
 def packaged_gccs(distribution: str | None, version: str | None) -> PackagedGccs:
     """Return the gcc versions of a distribution, by ID and VERSION_ID of its os-release."""
     releases, parts = _DATA.get(distribution or "", {}), (version or "").split(".")

@@ -150,7 +150,7 @@ def locked(root):
     root.check()
     path = os.path.join(root.path, ".lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="ascii") as lock:
+    with open(descriptor, "wb", buffering=0) as lock:
         os.fchmod(descriptor, 0o600)  # whoever can open the file can hold the lock
         began = time.monotonic()
         while not taken(lock):

@@ -45,12 +45,13 @@ def wanted_files(params):
 def missing(root, params):
     """Return the files that are still to be sent; a damaged one is sent again."""
     kept = kept_uv(params["path"], params["uv"]) if params["uv"] else ""
+    names = kept_names(root)
     return [
         file
         for file in wanted_files(params)
         if not (file is params["uv"] and os.path.exists(kept))
         and not any(is_whole(place(params, file), file) for place in (staged, sent))
-        and not find_kept(root, file)
+        and not find_kept(root, file, names)
     ]
 
 
@@ -106,10 +107,14 @@ def kept_names(root):
         return []
 
 
-def find_kept(root, file):
-    """Return the path of a whole wheel that another release was made from, or ""."""
-    names = (name for name in kept_names(root) if name.startswith(file["sha256"] + "."))
-    paths = [os.path.join(root.wheels, name) for name in names]
+def find_kept(root, file, names=None):
+    """Return the path of a whole wheel that another release was made from, or "".
+
+    `names` are those of the kept wheels, if they are known.
+    """
+    names = kept_names(root) if names is None else names
+    start = file["sha256"] + "."
+    paths = [os.path.join(root.wheels, name) for name in names if name.startswith(start)]
     whole = (path for path in paths if not os.path.islink(path) and is_whole(path, file))
     return next(whole, "")
 

@@ -312,7 +312,7 @@ def test_the_commands_of_a_wheel_are_announced(tmp_path):
         "demo-1.0.data/scripts/run.py": b"",
         "demo-1.0.data/data/bin/other": b"",
     }
-    assert announced_commands(make_wheel(tmp_path, files=files)) == (
+    assert announced_commands(str(make_wheel(tmp_path, files=files))) == (
         "other", "run.py", "show", "tool",
     )  # fmt: skip
 
@@ -391,8 +391,8 @@ def test_a_wheels_size_counts_its_unpacked_and_compiled_files(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("demo/core.so", bytes(1 << 20))
         file.writestr("demo/__init__.py", "#" * 1000)
-    assert installed_size(path) == (1 << 20) + 2 * 1000
+    assert installed_size(str(path)) == (1 << 20) + 2 * 1000
     assert path.stat().st_size < 5000
     broken = tmp_path / "broken.whl"
     broken.write_bytes(b"PK")
-    assert installed_size(broken) == 0
+    assert installed_size(str(broken)) == 0
