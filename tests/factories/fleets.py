@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any
 
 from fleetbuild.hardware.rungs import RUNGS
@@ -78,9 +79,12 @@ def node(name: str, **more: Any) -> Node:
     return Node(name=name, login=Login(host=f"{name}.example.org"), **more)
 
 
+_plain_node = cache(node)
+
+
 def inventory(nodes: Any) -> Inventory:
     """An inventory of these nodes, or of nodes with these names."""
-    made = tuple(node(each) if isinstance(each, str) else each for each in nodes)
+    made = tuple(_plain_node(each) if isinstance(each, str) else each for each in nodes)
     return Inventory(source="fleet.yml", nodes=made)
 
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,16 @@ class Cluster:
 
     def _result(self, name: str, label: str) -> LabelResult:
         if self.refuses:
-            return LabelResult(node=name, kubernetes_node=name, state="forbidden", reason="no")
+            return _label_result(name, "forbidden", "no")
         before = self.labels.pop(name, "")
         if label:
             self.labels[name] = label
-        state: Any = "unchanged" if before == label else "labelled"
-        return LabelResult(node=name, kubernetes_node=name, state=state)
+        return _label_result(name, "unchanged" if before == label else "labelled")
+
+
+@cache
+def _label_result(name: str, state: Any, reason: str | None = None) -> LabelResult:
+    return LabelResult(node=name, kubernetes_node=name, state=state, reason=reason)
 
 
 @dataclass(eq=False)
@@ -158,8 +163,10 @@ class _Host:
     def _end_well(self) -> None:
         """End this host after its last task; in most playbooks Ansible skips that."""
         if self.playbook != "build.yml":
-            last = TaskEvent(self.node.name, "End the reservation", "skipped", {})
-            self.tell(replace(last, final=self.outcome))
+            last = TaskEvent(
+                self.node.name, "End the reservation", "skipped", {}, final=self.outcome
+            )
+            self.tell(last)
         self._end()
 
     def _end(self) -> None:
@@ -339,8 +346,8 @@ class Controller(Process):
                 found[node.name] = Facts(state="unreachable", reason="no answer within 30 s")
                 continue
             self.answered.add(node.name)
-            found[node.name] = facts = self.seen[node.name] = there.facts()
-            text = "\n".join(made.model_dump_json() for made in facts.release.values())
+            found[node.name] = self.seen[node.name] = there.facts()
+            text = there.release_text
             if self._kept.get(node.name) != text or self.state.is_changing(node.name):
                 self._kept[node.name] = text
                 save_section(self.state.facts, node.name, "release", text)

@@ -124,7 +124,8 @@ class SimulatedNode:
     whole: Callable[[SimulatedNode], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        self._looked_up, self._releases = -1, dict[str, Any]()  # at so many changes, and the facts
+        self._looked_up, self._facts = -1, self.about  # at so many changes, and the facts
+        self.release_text = ""  # the section of these facts with its releases
         self.root = _root.Root(str(self.folder))
         self.staging = self.folder / "wheels"
 
@@ -210,13 +211,13 @@ class SimulatedNode:
     def facts(self) -> Facts:
         """Return what a probe reads."""
         if self._looked_up != self.changes:
-            self._looked_up, self._releases = self.changes, self._look_up()
-        free = 0.01 if self.full else 50.0
-        return self.about.model_copy(
-            update={**self._releases, "install_free_gb": free, "disk_gb": free}
-        )
+            self._looked_up, self._facts = self.changes, self._look_up()
+        return self._full(self._facts) if self.full else self._facts
 
-    def _look_up(self) -> dict[str, Any]:
+    def _full(self, facts: Facts) -> Facts:
+        return facts.model_copy(update={"install_free_gb": 0.01, "disk_gb": 0.01})
+
+    def _look_up(self) -> Facts:
         releases, damaged, previous = {}, {}, {}
         if found := self.root.manifest(self.root.serving()):
             manifest = Manifest.model_validate(found)
@@ -226,7 +227,9 @@ class SimulatedNode:
             releases["default"] = manifest
         if before := self.root.previous():
             previous["default"] = before
-        return {"release": releases, "damaged": damaged, "previous": previous}
+        self.release_text = "\n".join(made.model_dump_json() for made in releases.values())
+        found = {"release": releases, "damaged": damaged, "previous": previous}
+        return self.about.model_copy(update={**found, "install_free_gb": 50.0, "disk_gb": 50.0})
 
     def damage(self) -> None:
         """Change a file of the current release and a kept wheel, as a disk or a person does."""

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fleetbuild.apply import rollout
 from fleetbuild.errors import FleetbuildError, LockedError
@@ -29,6 +29,7 @@ from tests.simulation.world import World, watch_files
 RUNGS = ("avx", "avx2", "avx512")
 VERSIONS = ("0.7.0", "0.8.0", "0.9.0", "1.0.0")  # the last one comes at the end, and is good
 DAYS = 3 * 86400.0
+_T = TypeVar("_T")
 MEMORY = Path("/dev/shm")  # where a flush takes no time
 _SHARED: list[Path] = []
 
@@ -71,20 +72,23 @@ def prepare() -> Path:
     gc.collect()
     gc.freeze()
     gc.set_threshold(500_000)  # a third of the time otherwise
-    render._render_all = _rendered_once(render._render_all)
+    render._render_all = _rendered_once(render._render_all, dict)
+    render._render_each = _rendered_once(render._render_each, list)
     rollout.owners = _checked_once(rollout.owners)
     return folder
 
 
-def _rendered_once(render_all: Callable[..., dict[str, str]]) -> Callable[..., dict[str, str]]:
+def _rendered_once(render: Callable[..., _T], copy: Callable[[_T], _T]) -> Callable[..., _T]:
     """Render the same fields of a recipe once for a process: all schedules build a few wheels."""
-    known: dict[tuple[str, str, str], dict[str, str]] = {}
+    known: dict[tuple[str, ...], _T] = {}
 
-    def rendered(recipe: Any, field: str, values: Any, given: Any) -> dict[str, str]:
-        key = recipe.name, field, given.model_dump_json()
+    def rendered(recipe: Any, field: str, texts: Any, given: Any, *names: Any) -> _T:
+        if not texts:
+            return render(recipe, field, texts, given)
+        key = recipe.name, field, given.model_dump_json(), *texts
         if key not in known:
-            known[key] = render_all(recipe, field, values, given)
-        return dict(known[key])
+            known[key] = render(recipe, field, texts, given, *names)
+        return copy(known[key])
 
     return rendered
 
