@@ -15,7 +15,7 @@ from statistics import mean
 from threading import Lock
 from typing import Any
 
-from fleetbuild.files import make_folder
+from fleetbuild.files import make_folder, read_file
 from fleetbuild.models import now
 from fleetbuild.state import one_line
 
@@ -140,8 +140,7 @@ def _last_number(path: str) -> int:
 
 
 def _lines(path: str) -> list[str]:
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (it is read several times in a run)
-        return file.read().decode(errors="replace").splitlines()
+    return read_file(path).decode(errors="replace").splitlines()
 
 
 def _entry(line: str) -> dict[str, Any]:

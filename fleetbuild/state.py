@@ -23,7 +23,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fleetbuild.errors import UsageError
-from fleetbuild.files import is_there, make_folder, replace_file, write_atomically
+from fleetbuild.files import is_there, make_folder, read_file, replace_file, write_atomically
 from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.surroundings import user_name
@@ -55,7 +55,10 @@ class SavedResult(Frozen):
 
 @dataclass(frozen=True)
 class StateDir:
-    """Paths in the state directory. It holds Ansible's output, so only its owner may read it."""
+    """Paths in the state directory. It holds Ansible's output, so only its owner may read it.
+
+    The paths that a run asks for at each step are made once.
+    """
 
     root: Path
 
@@ -63,11 +66,11 @@ class StateDir:
     def plan_file(self) -> Path:
         return self.root / "plan.json"
 
-    @property
+    @cached_property
     def lock_file(self) -> Path:
         return self.root / "lock"
 
-    @cached_property  # asked for each node, several times
+    @cached_property
     def facts(self) -> Path:
         return self.root / "facts"
 
@@ -79,7 +82,7 @@ class StateDir:
     def store(self) -> Path:
         return self.root / "store"
 
-    @property
+    @cached_property
     def journal(self) -> Path:
         return self.root / "journal"
 
@@ -93,7 +96,7 @@ class StateDir:
         """The output of playbooks."""
         return self.root / "runs"
 
-    @cached_property  # asked at each step of a build
+    @cached_property
     def incoming(self) -> Path:
         """The wheels from builders until their audit, without links: nothing here is trusted."""
         return (self.root / "incoming").resolve()
@@ -102,7 +105,7 @@ class StateDir:
     def manifests(self) -> Path:
         return self.root / "manifests"
 
-    @property
+    @cached_property
     def result_file(self) -> Path:
         return self.root / "result.json"
 
@@ -293,7 +296,7 @@ class StateDir:
     def probed(self, name: str) -> datetime | None:
         """Return when the stored facts of a node were read, or None."""
         try:
-            text = Path(f"{self._facts}/{name}/{_PROBED}").read_bytes().decode()
+            text = read_file(f"{self._facts}/{name}/{_PROBED}").decode()
             return datetime.fromisoformat(text.strip())
         except (OSError, ValueError):  # or the name is not valid for a folder
             return None

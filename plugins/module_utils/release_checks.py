@@ -66,8 +66,8 @@ ADVICE = {
 
 def manifest(release):
     """Return the content of manifest.json."""
-    with open(os.path.join(release, "manifest.json"), encoding="utf-8") as file:
-        return json.load(file)
+    with open(os.path.join(release, "manifest.json"), "rb", buffering=0) as file:
+        return json.loads(file.read().decode("utf-8"))
 
 
 def try_release(release, about, node):

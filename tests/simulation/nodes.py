@@ -125,6 +125,7 @@ class SimulatedNode:
 
     def __post_init__(self) -> None:
         self._looked_up, self._facts = -1, self.about  # at so many changes, and the facts
+        self.lease_read, self.lease = -1, dict[str, Any]()  # at so many changes, and the lease
         self.release_text = ""  # the section of these facts with its releases
         self.root = _root.Root(str(self.folder))
         self.staging = self.folder / "wheels"
@@ -411,11 +412,13 @@ class SimulatedNode:
 
 def lease_of(node: SimulatedNode) -> dict[str, Any]:
     """Return what the lease of a node's releases says."""
-    try:
-        found: dict[str, Any] = json.loads(_read(f"{node.root.path}/.lease"))
-    except FileNotFoundError:
-        return {}
-    return found
+    if node.lease_read != node.changes:
+        try:
+            node.lease = json.loads(_read(f"{node.root.path}/.lease"))
+        except FileNotFoundError:
+            node.lease = {}
+        node.lease_read = node.changes
+    return node.lease
 
 
 def held_by(lease: Mapping[str, Any]) -> str:

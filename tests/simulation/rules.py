@@ -118,7 +118,11 @@ class NodeRules:
             right = known[more:] == served and self._served[node.name].issuperset(known[:more])
             assert right, f"{node.name}: {served} served, and the history has {known}"
         releases = node.root.releases
-        for name in os.listdir(releases) if os.path.isdir(releases) else ():  # noqa: PTH112, PTH208
+        try:
+            names = os.listdir(releases)  # noqa: PTH208
+        except FileNotFoundError:
+            return
+        for name in names:
             try:
                 written = os.stat(f"{releases}/{name}/manifest.json").st_mtime_ns  # noqa: PTH116
             except OSError:  # not complete, or a link

@@ -24,6 +24,7 @@ CHANGES = frozenset(
 )
 _WRITING = 0o1 | 0o2 | 0o100  # O_WRONLY, O_RDWR, O_CREAT
 _here = SimpleNamespace(task=None)  # the task that runs now
+_free: list[greenlet] = []  # whose tasks have ended; a new one takes memory from the system
 
 
 class Ended(BaseException):
@@ -35,7 +36,7 @@ class Task:
 
     def __init__(self, world: World, work: Callable[[], Any], process: Process) -> None:
         self.world, self.work, self.process = world, work, process
-        self.frames = greenlet(world.perform, world.greenlet)
+        self.frames: greenlet | None = None  # before its first turn
         self.done = False
         self.epoch = 0  # of its waits: who wakes it from an earlier one comes too late
         self.watchers: list[Task] = []
@@ -151,7 +152,10 @@ class World:
         chosen = self._next()
         while chosen is not task:
             _here.task = chosen
-            if chosen.frames.switch(chosen) is task:
+            frames = chosen.frames
+            if frames is None:
+                frames = chosen.frames = _free.pop() if _free else greenlet(_perform, self.greenlet)
+            if frames.switch(chosen) is task:
                 return
             chosen = self._next()  # a task has ended, and this is the main one
         _here.task = task
@@ -186,6 +190,15 @@ class World:
         self.tasks.pop(task, None)
         for watcher in task.watchers:
             self._resume_later(watcher, 0)
+
+
+def _perform(task: Task) -> None:
+    """Run this task, and then others, each to its end."""
+    while True:
+        task.world.perform(task)
+        back, task = task.world.greenlet, None
+        _free.append(getcurrent())
+        task = back.switch()
 
 
 def _before_change(event: str, arguments: tuple[Any, ...]) -> None:
