@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from fleetbuild.apply import rollout
 from fleetbuild.errors import FleetbuildError, LockedError
 from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
-from fleetbuild.plan.decide import Package, Resolution, Source
+from fleetbuild.plan.decide import Package, Resolution, Source, eligibility
 from fleetbuild.recipes import render
 from tests.factories.files import make_wheel
 from tests.factories.fleets import facts, inventory, locked, package, planned
@@ -74,6 +74,7 @@ def prepare() -> Path:
     gc.set_threshold(500_000)  # a third of the time otherwise
     render._render_all = _rendered_once(render._render_all, dict)
     render._render_each = _rendered_once(render._render_each, list)
+    eligibility.kubernetes_node = _named_once(eligibility.kubernetes_node)
     rollout.owners = _checked_once(rollout.owners)
     return folder
 
@@ -91,6 +92,19 @@ def _rendered_once(render: Callable[..., _T], copy: Callable[[_T], _T]) -> Calla
         return copy(known[key])
 
     return rendered
+
+
+def _named_once(name: Callable[[Any, str], str]) -> Callable[[Any, str], str]:
+    """Name the same node once for a process; here no node has variables."""
+    known: dict[tuple[str, str], str] = {}
+
+    def named(node: Any, template: str) -> str:
+        key = node.name, template
+        if key not in known:
+            known[key] = name(node, template)
+        return known[key]
+
+    return named
 
 
 def _checked_once(owners: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,6 +137,11 @@ def _file(name: str, version: str) -> LockedFile:
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     about = {"name": name, "version": version, "file": path.name, "sha256": sha256}
     return locked(name, version).model_copy(update=about)
+
+
+@cache
+def _facts(rung: str, libc: str, memory_gb: float) -> Facts:
+    return facts(rung, libc, memory_gb=memory_gb)
 
 
 @cache
@@ -165,7 +184,7 @@ class Schedule:
 
     def _hardware(self, chance: random.Random, rungs: Sequence[str]) -> Facts:
         libc = "2.36" if self.confirm else chance.choice(("2.31", "2.36"))
-        return facts(chance.choice(rungs), libc, memory_gb=chance.choice((8.0, 16.0)))
+        return _facts(chance.choice(rungs), libc, chance.choice((8.0, 16.0)))
 
     def _config(self, chance: random.Random, size: int) -> Config:
         serials: list[Any] = [1, 2, "25%", "50%", "100%", [1, 3, "50%"]]
