@@ -247,8 +247,11 @@ class StateDir:
 
     def _readable_result(self) -> SavedResult | None:
         """Return the last result for a run that adds its own; a damaged one is set aside."""
-        self.set_aside_damaged_result()
-        return self.last_result()
+        try:
+            return self.last_result()
+        except UsageError:
+            self.result_file.replace(self._damaged_result)
+            return None
 
     def left_there(self, release: str) -> dict[str, NodeResult]:
         """Return the results that left a release of this name on nodes; {} before any apply."""

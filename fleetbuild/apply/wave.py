@@ -80,9 +80,10 @@ def wave(
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
     shared = shared_parameters(run, progress, group)
+    manifests = {name: manifest(run, progress, group, name) for name in names}
     specs = {
         name: InstallSpec(
-            **shared, **_own_parameters(run, progress, group, name, pods.get(name, {}))
+            **shared, **_own_parameters(run, progress, manifests[name], name, pods.get(name, {}))
         ).model_dump(mode="json", exclude_unset=True)
         for name in names
     }
@@ -98,9 +99,7 @@ def wave(
         run.journal.note("node ended", node=result.node, state=result.state)
         work.report(result, work.hosts.get(result.node))
     progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
-    return publish_labels(
-        run, progress, {name: manifest(run, progress, group, name) for name in names}
-    )
+    return publish_labels(run, progress, manifests)
 
 
 class _Install:
@@ -179,7 +178,7 @@ def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
 def _own_parameters(
     run: Run,
     progress: Progress,
-    group: PlannedGroup,
+    manifest: Manifest,
     name: str,
     in_use: Mapping[str, str] | Problem,
 ) -> dict[str, Any]:
@@ -193,7 +192,7 @@ def _own_parameters(
         "uv": uv_for(facts),
         "login_uid": facts.needs_root.get(run.plan.release, 0),
         "python": str(run.plan.nodes[name].python),
-        "manifest": manifest(run, progress, group, name).model_dump(mode="json"),
+        "manifest": manifest.model_dump(mode="json"),
         "in_use": {} if isinstance(in_use, Problem) else dict(in_use),
     }
 

@@ -59,6 +59,8 @@ class Target(Frozen):
 
     def with_floor(self, floor: str) -> Target:
         """Return the same target for machines with this C library or a newer one."""
+        if floor == self.libc.floor:
+            return self
         return self.model_copy(update={"libc": self.libc.model_copy(update={"floor": floor})})
 
 

@@ -213,14 +213,12 @@ def report_labels(
     """Send an event for each label result."""
     for result in results.values():
         on_event(
-            Event.model_validate(
-                {
-                    "stage": "label",
-                    "state": _STATES.get(result.state, "failed"),
-                    "node": result.node,
-                    "group": groups.get(result.node),
-                    "message": result.reason or done or result.state,
-                    "fix": result.fix or "",
-                }
+            Event(
+                stage="label",
+                state=_STATES.get(result.state, "failed"),
+                node=result.node,
+                group=groups.get(result.node),
+                message=result.reason or done or result.state,
+                fix=result.fix or "",
             )
         )

@@ -20,6 +20,7 @@ MAX_ITEMS = 5000
 _PREVIOUS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}) ([A-Za-z0-9][\w.-]{0,63})", re.ASCII)
 _NAMED = 3  # files in a sentence
 _NEEDS_ROOT = re.compile(r"needs-root ([1-9][0-9]{0,9}) ([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
+_DECODER = json.JSONDecoder()
 _RELEASE = re.compile(r"release ([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
 _PLAIN = {  # findings that need no more than a sentence
     "signature none": "it is not signed, and this node accepts only signed releases",
@@ -83,19 +84,18 @@ def _manifests(text: str) -> tuple[dict[str, Manifest], list[str]]:
         return {}, []
     manifests: dict[str, Manifest] = {}
     warnings: list[str] = []
-    at, decoder = 0, json.JSONDecoder()
+    at = 0
     while at < len(text) and len(manifests) + len(warnings) < MAX_RELEASES:
         try:
-            document, end = decoder.raw_decode(text, at)
+            document, end = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
             warnings.append(_malformed(f"it is not JSON: {short(text[at : at + 240], 60)!r}"))
             break
-        problem = "it is too large" if end - at > MAX_MANIFEST else _problem(document)
-        if problem:
-            warnings.append(_malformed(problem))
+        found = "it is too large" if end - at > MAX_MANIFEST else _manifest(document)
+        if isinstance(found, Manifest):
+            manifests[found.release] = found
         else:
-            manifest = Manifest.model_validate(document)
-            manifests[manifest.release] = manifest
+            warnings.append(_malformed(found))
         at = _after_space(text, end)
     return manifests, warnings
 
@@ -168,8 +168,8 @@ def _after_space(text: str, at: int) -> int:
     return at
 
 
-def _problem(document: object) -> str | None:
-    """Return the problem of a manifest, or None.
+def _manifest(document: object) -> Manifest | str:
+    """Return the manifest, or why it is none.
 
     The size is checked first: pydantic's errors for 100,000 wrong items take half a gigabyte.
     """
@@ -182,7 +182,9 @@ def _problem(document: object) -> str | None:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "all of it"
         return f"{short(where, 60)}: {short(first['msg'], 120)}"
-    return None if manifest.python.isprintable() else "python: it contains unprintable characters"
+    if not manifest.python.isprintable():
+        return "python: it contains unprintable characters"
+    return manifest
 
 
 def _malformed(why: str) -> str:
