@@ -27,6 +27,7 @@ SECONDS = 1800
 LONGEST = 86400
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_ENCODER = json.JSONEncoder(sort_keys=True)
 _TEXTS = ("controller", "plan", "release_id", "boot")
 
 
@@ -38,7 +39,8 @@ class Lease:
         self._clock = clock
 
     def take(self, controller, plan, release_id, seconds=SECONDS, wheels=None):
-        """Take the lease; return its counter, and a sentence if it was taken from a dead run."""
+        """Take the lease; return its counter, a sentence if it was taken from a dead run, and the
+        hashes of the wheels that the last run copied, or meant to."""
         before = self._read()
         self._refuse(before, controller)
         # Someone may have removed the file: a run from before that must not find its counter again.
@@ -53,8 +55,9 @@ class Lease:
         }
         self._write(lease)
         if not before["release_id"] or before["controller"] == controller:
-            return counter, ""
-        return counter, f"Took over the expired lease of a run of {_who(before)}."
+            return counter, "", before["wheels"]
+        took_over = f"Took over the expired lease of a run of {_who(before)}."
+        return counter, took_over, before["wheels"]
 
     def refuse_other(self, controller):
         """Raise if the run of another controller holds the lease now."""
@@ -88,10 +91,6 @@ class Lease:
         found = self._read()
         return found["release_id"] if self._left(found) > 0 else ""
 
-    def copied(self):
-        """Return the hashes of the wheels that the last run copied, or meant to."""
-        return self._read()["wheels"]
-
     def _own(self, counter):
         found = self._read()
         if found["counter"] != counter:
@@ -109,7 +108,7 @@ class Lease:
 
     def _write(self, lease):
         lease = dict(lease, boot=_boot(), until=self._clock() + lease["seconds"])
-        release_files.write(self.path, json.dumps(lease, sort_keys=True) + "\n")
+        release_files.write(self.path, _ENCODER.encode(lease) + "\n")
 
     def _read(self):
         try:

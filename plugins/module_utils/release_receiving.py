@@ -27,7 +27,7 @@ _KEPT = re.compile(r"[0-9a-f]{64}[.](?P<release>[A-Za-z0-9][A-Za-z0-9._-]*)\Z")
 
 def staged(params, file):
     """Return the path of a file beside the releases."""
-    return os.path.join(params["staging"], file["sha256"], file["file"])
+    return _place(params["staging"], file)
 
 
 def incoming(params):
@@ -57,7 +57,11 @@ def missing(root, params):
 
 def sent(params, file):
     """Return the path that the controller sends a file to."""
-    return os.path.join(incoming(params), file["sha256"], file["file"])
+    return _place(incoming(params), file)
+
+
+def _place(folder, file):
+    return "{}/{}/{}".format(folder, file["sha256"], file["file"])
 
 
 def is_whole(path, file):

@@ -177,13 +177,17 @@ class Root:
         served = self.history()
         order = [name for name in there if name not in served] + served
         order = [name for name in order if name != now] + [now]
-        stays = {now, leased, self.previous()}
+        stays = {now, leased, self.previous(served)}
         return aside + [name for name in order[: -max(keep, 1)] if name not in stays]
 
-    def previous(self):
-        """Return the last verified release that served before the current one, or ""."""
+    def previous(self, served=None):
+        """Return the last verified release that served before the current one, or "".
+
+        `served` is the history, if it is known.
+        """
         now = self.serving()
-        before = (name for name in reversed(self.history()) if name != now)
+        served = self.history() if served is None else served
+        before = (name for name in reversed(served) if name != now)
         return next((name for name in before if (self.manifest(name) or {}).get("verified")), "")
 
 

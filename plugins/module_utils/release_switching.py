@@ -33,11 +33,14 @@ def activate(root, params, check):
                 raise Problem(f"Release {release_id} was removed meanwhile.", ["run"])
             if switched:
                 accept(root, params)
+            leased = ""
             if params["counter"]:  # as the history, before the switch; the lock stays
                 lease.end(params["counter"])
+            else:
+                leased = lease.leased()
             if switched:
                 root.switch(release_id, [*root.history(), release_id])
-            outdated = root.outdated(params["keep"], lease.leased())
+            outdated = root.outdated(params["keep"], leased)
             pruned, kept = remove_unused(root, outdated, params["in_use"], try_to_remove)
     changed = switched or bool(pruned)
     return {"changed": changed, "previous": previous, "pruned": pruned, "kept": kept}

@@ -415,13 +415,12 @@ def begin(root, params, check):
     with locked(root):
         if not whole:
             refuse_small_disk(root, params, found["missing"])
-        left = lease.copied() if params["staging"] else []
         # Of what an earlier run copied, only these files stay on the node.
         wheels = [file["sha256"] for file in files] if params["staging"] else None
-        counter, took_over = lease.take(
+        counter, took_over, left = lease.take(
             *(params[name] for name in ("controller", "plan", "release_id", "lease")), wheels
         )
-        for name in set(left).difference(wheels or ()):
+        for name in set(left).difference(wheels) if params["staging"] else ():
             shutil.rmtree(os.path.join(params["staging"], name), ignore_errors=True)
         if params["staging"]:
             expect(params, files)

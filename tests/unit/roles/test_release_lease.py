@@ -118,7 +118,7 @@ def test_a_lease_lasts_as_long_as_its_run_asked_for_after_each_step(
 ) -> None:
     now = [1000.0]
     lease = leases.Lease(root.path, clock=lambda: now[0])
-    counter, _ = lease.take(HERS, "0f3c", "a", 6000)
+    counter = lease.take(HERS, "0f3c", "a", 6000)[0]
     now[0] += 5999
     assert lease.leased() == "a"
     lease.renew(counter)

@@ -21,10 +21,12 @@ from fleetbuild.recipes import (
     render_settings,
 )
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
 
 def canonical(value: object) -> str:
     """Return the canonical JSON text of a value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(value)
 
 
 def digest(value: object) -> str:
