@@ -266,11 +266,14 @@ class Schedule:
         changes, steps = chance.randint(1, 60), chance.randint(1, 3)
         held = chance.choice((100, 2500))  # the second: longer than a lease
         hooks = 3 if self.config.rollout.before else 0
+        full = Fuse(changes, restarts=False)
+        if steps == 1:  # else it seldom strikes just before or after a switch
+            full = Fuse(1 + changes % 2, "history", restarts=False)
         faults: dict[str, tuple[int, Callable[[], Any]]] = {  # how often, and what
             "restart": (1, node.restart),
             "restart within": (2, lambda: node.arm(Fuse(changes))),
             "restart within a switch": (2, lambda: node.arm(Fuse(steps, "current"))),
-            "fill up within": (1, lambda: node.arm(Fuse(changes, restarts=False))),
+            "fill up within": (1, lambda: node.arm(full)),
             "fill up": (1, node.fill_up),
             "stand still": (1, lambda: node.stand_still(seconds)),
             "hold up": (2, lambda: setattr(node, "hold", held)),
