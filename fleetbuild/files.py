@@ -58,7 +58,7 @@ def replace_file(path: str, content: bytes, *, mode: int = 0o600, lasting: bool 
     fresh = f"{folder}/.{name}.{token_hex(4)}"
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with open(handle, "wb") as file:  # noqa: PTH123 (a handle is no path)
+        with open(handle, "wb") as file:  # noqa: PTH123 (it opens a handle)
             os.fchmod(handle, mode)
             file.write(content)
             file.flush()

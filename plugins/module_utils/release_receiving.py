@@ -114,7 +114,7 @@ def kept_names(root):
 def find_kept(root, file, names=None):
     """Return the path of a whole wheel that another release was made from, or "".
 
-    `names` are those of the kept wheels, if they are known.
+    `names` are the names of the kept wheels, if they are known.
     """
     names = kept_names(root) if names is None else names
     start = file["sha256"] + "."

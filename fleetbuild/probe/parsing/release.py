@@ -169,7 +169,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _manifest(document: object) -> Manifest | str:
-    """Return the manifest, or why it is none.
+    """Return the manifest, or its problem as a clause.
 
     The size is checked first: pydantic's errors for 100,000 wrong items take half a gigabyte.
     """
