@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ from fleetbuild.errors import ConfigAsInventoryError, ConfigError, InventoryErro
 from fleetbuild.files import is_there
 
 _SMALL = 4096  # bytes; only a small file can be a document without groups by mistake
+_LARGE = 256 << 20  # bytes; a million hosts need less
+_STANDARD_INPUT = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _KINDS: dict[type, str] = {list: "a list", str: "a text", int: "a number", bool: "a value"}
 _UNPARSED = re.compile(r"Unable to parse (/.*) as an inventory source")
 _FAILURE = re.compile(
@@ -71,12 +76,8 @@ def list_inventory(
         raise InventoryError(
             f"The inventory {source} does not exist.", "Name an inventory file or directory."
         )
-    # At its second reading, Ansible would wait for ever.
-    if not is_host_list(source) and Path(source).is_fifo():
-        raise InventoryError(
-            f"The inventory {source} is a pipe, which Ansible cannot read twice.",
-            "Name an inventory file or directory.",
-        )
+    if not is_host_list(source) and (problem := _endless(source)):
+        raise problem
     with ThreadPoolExecutor(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
         ended = _run(source, limit, secrets or Secrets(), on_start, static=static)
@@ -94,6 +95,52 @@ def list_inventory(
     if not listing.hosts:
         raise _no_hosts(source, limit, listing.warnings)
     return listing
+
+
+def _endless(source: str) -> InventoryError | None:
+    """Return the error for an inventory that Ansible would read for ever, or cannot read twice."""
+    path, fix = Path(source), "Name an inventory file or directory."
+    if source.startswith(_STANDARD_INPUT) and not path.is_dir():
+        return InventoryError(
+            f"The inventory {source} is a pipe or standard input, which Ansible cannot read twice.",
+            fix,
+        )
+    if not path.is_file() and not path.is_dir():
+        return InventoryError(f"The inventory {source} is {_kind(path)}, not a file.", fix)
+    if path.is_file() and path.stat().st_size > _LARGE and not os.access(path, os.X_OK):
+        return InventoryError(
+            f"The inventory {source} has {path.stat().st_size >> 20} MB, and Ansible would read it"
+            f" for hours. No more than {_LARGE >> 20} MB are read.",
+            "Name an inventory file, or an inventory script or plugin that lists the hosts.",
+        )
+    folders = (
+        [path] if path.is_dir() else [path.parent / name for name in ("group_vars", "host_vars")]
+    )
+    for place, inner, files in chain.from_iterable(
+        os.walk(each, followlinks=True) for each in folders
+    ):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        for file in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
+            if _never_ends(file):
+                return InventoryError(
+                    f"The inventory {source} contains {file}, which is {_kind(file)}, not a file.",
+                    "Move it out of the inventory, or name the files of the inventory alone.",
+                )
+    return None
+
+
+def _never_ends(path: Path) -> bool:
+    """Return whether reading this may wait or go on for ever. Ansible passes over a socket."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # Ansible's warning names it
+        return False
+    device = stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+    return stat.S_ISFIFO(mode) or (device and path.resolve() != Path(os.devnull))
+
+
+def _kind(path: Path) -> str:
+    return "a pipe" if path.is_fifo() else "a socket" if path.is_socket() else "a device"
 
 
 def _unfolded(limit: str, output: str) -> str:

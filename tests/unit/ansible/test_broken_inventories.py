@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import textwrap
 from pathlib import Path
 
@@ -222,3 +223,51 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InventoryError, match=r"pipe is a pipe"):
         read_inventory(str(tmp_path / "pipe"))
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("/dev/zero", "/dev/zero is a device, not a file"),
+        ("/dev", r"/dev contains /dev/\S+, which is a device"),
+        ("/dev/stdin", "standard input, which Ansible cannot read twice"),
+        ("/dev/fd/0", "standard input, which Ansible cannot read twice"),
+    ],
+)
+def test_what_cannot_be_read_as_a_file_is_refused_before_ansible_starts(
+    source: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(listing, "_run")
+    with pytest.raises(InventoryError, match=what):
+        listing.list_inventory(source)
+
+
+def test_a_socket_is_refused_and_a_folder_with_one_is_not(tmp_path: Path) -> None:
+    """Ansible passes over a socket in a folder."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "s"))
+    (tmp_path / "hosts").write_text("n1\n")
+    (tmp_path / "masked.yml").symlink_to(os.devnull)
+    assert list(listing.list_inventory(str(tmp_path)).hosts) == ["n1"]
+    with pytest.raises(InventoryError, match="s is a socket, not a file"):
+        listing.list_inventory(str(tmp_path / "s"))
+
+
+@pytest.mark.parametrize("source", [".", "hosts"])
+def test_a_pipe_that_an_inventory_contains_is_named(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts").write_text("n1\n")
+    (tmp_path / "group_vars").mkdir()
+    os.mkfifo(tmp_path / "group_vars" / "all")
+    with pytest.raises(InventoryError, match="contains group_vars/all, which is a pipe"):
+        listing.list_inventory(source)
+
+
+def test_a_file_too_large_to_be_an_inventory_is_refused(tmp_path: Path) -> None:
+    """Here it is a disk image."""
+    with (tmp_path / "disk.img").open("wb") as image:
+        image.truncate(300 << 20)
+    with pytest.raises(InventoryError, match=r"disk.img has 300 MB"):
+        listing.list_inventory(str(tmp_path / "disk.img"))
