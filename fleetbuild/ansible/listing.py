@@ -306,12 +306,7 @@ def _unreadable(source: str, output: str) -> InventoryError:
             f"{path} cannot be read: permission denied.", "Check its owner and permissions."
         )
     if path.is_file() and _is_script(path):
-        if os.access(path, os.X_OK):
-            return _script_problem(source, output)
-        return InventoryError(
-            f"{source} looks like an inventory script but is not executable.",
-            f"Run: chmod +x {source}",
-        )
+        return _script_problem(source, output) if os.access(path, os.X_OK) else _no_program(source)
     broken, reasons = next(iter(_unread(output).items()), (path, {}))
     if not reasons and (mistake := _variables_mistake(path)):
         return InventoryError(*mistake)
@@ -340,6 +335,13 @@ def _variables_mistake(source: Path) -> tuple[str, str] | None:
 
 def _without_prefix(reason: str) -> str:
     return reason.removeprefix("Failed to parse inventory: ").rstrip(" .")
+
+
+def _no_program(source: str) -> InventoryError:
+    return InventoryError(
+        f"{source} looks like an inventory script but is not executable.",
+        f"Run: chmod +x {shlex.quote(source)}",
+    )
 
 
 def _script_problem(source: str, output: str) -> InventoryError:
@@ -427,6 +429,16 @@ def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> Inve
             f"No host of {source} matches {limit!r}.",
             f"See its hosts and groups with: ansible-inventory -i {source} --graph",
         )
+    path = Path(source)
+    if path.is_file() and os.access(path, os.X_OK):
+        return InventoryError(
+            f"{source} is executable, so Ansible runs it as an inventory script, and it printed no"
+            " hosts.",
+            f"Run `{source} --list` and correct the script; if it is not a script, remove the"
+            f" permission: chmod -x {shlex.quote(source)}",
+        )
+    if path.is_file() and _is_script(path):
+        return _no_program(source)
     if mistake := _mistake_in(source):
         return InventoryError(*mistake)
     output = f": {warnings[0]}" if warnings else ""

@@ -271,3 +271,22 @@ def test_a_file_too_large_to_be_an_inventory_is_refused(tmp_path: Path) -> None:
         image.truncate(300 << 20)
     with pytest.raises(InventoryError, match=r"disk.img has 300 MB"):
         listing.list_inventory(str(tmp_path / "disk.img"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "what", "fix"),
+    [
+        (0o600, "looks like an inventory script but is not executable", "chmod \\+x"),
+        (0o700, "is executable, .* and it printed no hosts", "--list"),
+    ],
+)
+def test_a_script_without_hosts_has_an_error_of_its_own(
+    mode: int, what: str, fix: str, tmp_path: Path
+) -> None:
+    """Its comments are comments of an INI file, too."""
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n# lists the hosts\n")
+    script.chmod(mode)
+    with pytest.raises(InventoryError, match=what) as error:
+        listing.list_inventory(str(script))
+    assert re.search(fix, error.value.fix)
