@@ -65,8 +65,10 @@ def replace_file(path: str, content: bytes, *, mode: int = 0o600, lasting: bool 
             if lasting:
                 os.fsync(handle)
         os.replace(fresh, path)  # noqa: PTH105
-    except BaseException:
+    except BaseException as error:
         Path(fresh).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # of a file that is open, it has no name
+            error.filename = path
         raise
 
 

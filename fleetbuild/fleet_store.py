@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetbuild.apply.cluster_builds import add_built_wheels
 from fleetbuild.errors import UsageError
-from fleetbuild.files import write_atomically
+from fleetbuild.files import raise_if_full, write_atomically
 from fleetbuild.models import Config, Plan, WheelResult
 from fleetbuild.models.release import requirements
 from fleetbuild.models.revocation import Revocation
@@ -179,7 +179,9 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        error.filename = error.filename or str(folder)
+        raise_if_full(error)
         raise UsageError(
-            f"{error.filename or folder} cannot be written: {error.strerror}.",
+            f"{error.filename} cannot be written: {error.strerror}.",
             "Name another folder.",
         ) from None

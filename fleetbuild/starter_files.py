@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleetbuild.errors import UsageError
+from fleetbuild.files import raise_if_full
 from fleetbuild.models.schemas import editor_comment
 
 CONFIG = """\
@@ -120,6 +121,7 @@ def init(folder: Path | str = ".") -> tuple[Path, Path]:
         config.write_text(editor_comment("config") + CONFIG, encoding="utf-8")
         inventory.write_text(INVENTORY, encoding="utf-8")
     except OSError as problem:
+        raise_if_full(problem)
         raise UsageError(
             f"{problem.filename} cannot be written: {problem.strerror}.",
             "Name a folder that you can write to: fleetbuild init DIR",

@@ -13,6 +13,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ResolutionError, UsageError
+from fleetbuild.files import raise_if_full
 from fleetbuild.models import TargetLibc
 from fleetbuild.models.schemas import editor_comment
 from fleetbuild.plan.decide import LockRequest, Resolution
@@ -56,6 +57,7 @@ def init_recipe(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(editor_comment("recipe") + text, encoding="utf-8")
     except OSError as problem:
+        raise_if_full(problem)
         raise UsageError(
             f"{problem.filename} cannot be written: {problem.strerror}.",
             "Change to a folder that you can write to.",

@@ -5,7 +5,6 @@ In: results and notes of a run. Out: the same for the next run.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -23,7 +22,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fleetbuild.errors import UsageError
-from fleetbuild.files import is_there, make_folder, read_file, replace_file, write_atomically
+from fleetbuild.files import (
+    is_there,
+    make_folder,
+    raise_if_full,
+    read_file,
+    replace_file,
+    write_atomically,
+)
 from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
 from fleetbuild.surroundings import user_name
@@ -161,7 +167,8 @@ class StateDir:
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise self._not_writable(error.strerror, error.errno) from None
+            raise_if_full(error)
+            raise self._not_writable(error.strerror) from None
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._not_writable("permission denied")
         return self
@@ -182,12 +189,10 @@ class StateDir:
                 write_atomically(file, name + "\n")
         return f"{user_name(os.geteuid())}@{socket.gethostname()}:{self.root} ({name})"[:300]
 
-    def _not_writable(self, why: str | None, number: int | None = None) -> UsageError:
-        full = number in (errno.ENOSPC, errno.EDQUOT)
+    def _not_writable(self, why: str | None) -> UsageError:
         return UsageError(
             f"The state directory {self.root} cannot be written: {why}.",
-            f"{'Free space there' if full else 'Run in a directory that you own'}, or name another"
-            " with --state-dir.",
+            "Run in a directory that you own, or name another with --state-dir.",
         )
 
     def save_result(self, result: Result, *, started: str, release: str | None = None) -> None:

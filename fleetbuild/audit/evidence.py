@@ -22,7 +22,7 @@ from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import UsageError
-from fleetbuild.files import write_atomically
+from fleetbuild.files import raise_if_full, write_atomically
 from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features
 from fleetbuild.models._base import Frozen
 
@@ -205,6 +205,7 @@ class Results:
         try:
             write_atomically(to, shared.model_dump_json(indent=1) + "\n", mode=0o644)
         except OSError as error:
+            raise_if_full(error)
             raise UsageError(
                 f"{to} cannot be written: {error.strerror}.", "Name another file."
             ) from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
+import shlex
 import subprocess
 import sys
 import traceback
@@ -16,6 +16,7 @@ import typer
 
 from fleetbuild import FleetbuildError, Interrupted, UsageError
 from fleetbuild.cli.show import Output
+from fleetbuild.files import is_disk_full, is_there
 
 if TYPE_CHECKING:
     from fleetbuild import Secrets
@@ -56,12 +57,13 @@ class Session:
             self.exit_code = problem.exit_code
             if self.out.verbose:
                 self.out.warn("".join(traceback.format_exception(problem)).rstrip())
-        elif isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        elif isinstance(problem, OSError) and is_disk_full(problem):
             where = problem.filename or self.state_dir
             self.out.error(
                 FleetbuildError(
                     f"The disk of this machine is full: {where} was not written.",
-                    f"Free space (df -h {self.state_dir}) or name another --state-dir, then run the"
+                    f"Free space (df -h {shlex.quote(str(self._existing(where)))}) or name another"
+                    f" {'--state-dir' if self._is_in_state(str(where)) else 'folder'}, then run the"
                     " same command again; finished work is kept.",
                 )
             )
@@ -79,6 +81,11 @@ class Session:
             self._unexpected(problem)
             self.exit_code = 1
         raise typer.Exit(self.exit_code)
+
+    def _existing(self, path: object) -> Path:
+        """Return the path or the first folder above it that exists, which df takes."""
+        places = [Path(str(path)), *Path(str(path)).parents]
+        return next(place for place in places if is_there(place))
 
     def _is_in_state(self, name: object) -> bool:
         """Return whether a path is below the state directory, such as a folder of this name."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fleetbuild.emit.kinds import emit_kind
 from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.files import raise_if_full
 from fleetbuild.kubernetes import Delivery, Serving
 from fleetbuild.kubernetes.manifests.images import library_warnings
 from fleetbuild.models import Config, Plan, ReleaseFile
@@ -40,6 +41,8 @@ class EmittedFiles:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(text.encode())
             except OSError as problem:
+                problem.filename = str(path)
+                raise_if_full(problem)
                 raise UsageError(
                     f"{path} cannot be written: {problem.strerror}.",
                     "Name another folder with --out.",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import CaptureError
-from fleetbuild.files import is_disk_full, make_folder, replace_file
+from fleetbuild.files import make_folder, raise_if_full, replace_file
 from fleetbuild.models import Capture, Unreachable
 from fleetbuild.probe.parsing.framing import SECTIONS
 from fleetbuild.probe.parsing.text import MAX_SECTION
@@ -116,10 +116,9 @@ def _report_os_errors(directory: Path, done: str) -> Iterator[None]:
             "Name another folder.",
         ) from error
     except OSError as error:
-        where = error.filename or directory
+        where = error.filename = error.filename or str(directory)
+        raise_if_full(error)
         raise CaptureError(
             f"The captures in {directory} cannot be {done}: {where}: {error.strerror}.",
-            f"Free space on the disk of {where}."
-            if is_disk_full(error)
-            else f"Check the owner and permissions of {where}.",
+            f"Check the owner and permissions of {where}.",
         ) from error

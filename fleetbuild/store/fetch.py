@@ -6,7 +6,6 @@ In: a locked file's URL and hash. Out: the file, or InstallError.
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import http.client
 import netrc
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from fleetbuild.errors import InstallError
-from fleetbuild.files import sha256_of
+from fleetbuild.files import is_disk_full, sha256_of
 from fleetbuild.store.address_secrets import HIDDEN
 
 CancelCheck = Callable[[], None]
@@ -180,23 +179,21 @@ def _is_temporary(problem: Exception) -> bool:
     """Return whether a retry may help; not after a definite refusal of the server."""
     if isinstance(problem, urllib.error.HTTPError):
         return problem.code >= 500 or problem.code in (408, 429)
-    reason = getattr(problem, "reason", problem)
-    if getattr(reason, "errno", None) == errno.ENOSPC:
+    if is_disk_full(problem):
         return False
+    reason = getattr(problem, "reason", problem)
     return not isinstance(
         reason, FileNotFoundError | PermissionError | ssl.SSLCertVerificationError
     )
 
 
-def _fetch_error(url: str, dest: Path, problem: Exception) -> InstallError:
+def _fetch_error(url: str, dest: Path, problem: Exception) -> InstallError | OSError:
+    if isinstance(problem, OSError) and is_disk_full(problem):
+        problem.filename = str(dest)
+        return problem
     reason = getattr(problem, "reason", None) or problem
     if isinstance(problem, urllib.error.HTTPError):
         reason = f"HTTP {problem.code} {problem.reason}"
-    if getattr(reason, "errno", None) == errno.ENOSPC:
-        return InstallError(
-            f"{dest.name} does not fit on the disk of {dest.parent}.",
-            "Free some space there, or choose another --state-dir; then run this again.",
-        )
     return InstallError(
         f"{dest.name} cannot be fetched from {_host(url) or url}: {reason}.",
         "Check the network, proxy and certificates of this machine, or name a mirror of this "

@@ -1,4 +1,5 @@
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -8,8 +9,12 @@ from pathlib import Path
 import pytest
 import typer
 
+from fleetbuild import starter_files
 from fleetbuild.cli.session import Session, read_secrets
+from fleetbuild.emit.emission import EmittedFiles
 from fleetbuild.errors import Interrupted, LockedError, UsageError
+from fleetbuild.files import write_atomically
+from fleetbuild.probe.captures import save_captures
 from fleetbuild.state import StateDir
 
 
@@ -59,8 +64,41 @@ def test_a_full_disk_on_the_controller_is_reported_as_such(
     assert end(raises(full), tmp_path) == 1
     err = " ".join(capsys.readouterr().err.split())
     assert "The disk of this machine is full: /state/result.json was not written." in err
-    assert "Free space" in err
+    assert "Free space (df -h /) or name another folder" in err
     assert "fault in fleetbuild" not in err
+
+
+def _full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+WRITES: dict[str, Callable[[Path], object]] = {
+    "state directory": lambda at: StateDir(at / "state").create(),
+    "captures": lambda at: save_captures(at / "captures", {"n1": {"uname": "Linux"}}),
+    "files of emit": lambda at: EmittedFiles({"a.yml": "a"}).written(at / "k8s"),
+    "starter files": lambda at: starter_files.init(at / "new"),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_full_disk_has_one_exit_code_whatever_was_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Path, "mkdir", _full)
+    assert end(lambda _: WRITES[name](tmp_path), tmp_path) == 1
+    assert "error: The disk of this machine is full: " in capsys.readouterr().err
+
+
+def test_an_error_about_a_full_disk_names_the_file_that_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error of an open file has no name."""
+    monkeypatch.setattr(os, "fsync", _full)
+    plan = tmp_path / "elsewhere" / "plan.json"
+    assert end(lambda _: write_atomically(plan, "{}"), tmp_path / "state") == 1
+    err = capsys.readouterr().err
+    assert f"full: {plan} was not written." in err
+    assert f"df -h {plan.parent}) or name another folder" in err
 
 
 def test_verbose_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
