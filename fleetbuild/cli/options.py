@@ -200,10 +200,14 @@ class OutputOptions(OptionGroup):
     no_color: NoColor = False
     state_dir: StateDir = STATE_DIR
 
-    def session(self) -> Session:
-        """Return the session of a command with these options."""
+    def session(self, *, events: bool = False) -> Session:
+        """Return the session of a command with these options; see Session for `events`."""
         return Session(
-            state_dir=self.state_dir, json=self.json, verbose=self.verbose, no_color=self.no_color
+            state_dir=self.state_dir,
+            json=self.json,
+            verbose=self.verbose,
+            no_color=self.no_color,
+            events=events,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shlex
 import subprocess
@@ -16,7 +18,6 @@ import typer
 
 from fleetbuild import FleetbuildError, Interrupted, UsageError
 from fleetbuild.cli.show import Output
-from fleetbuild.files import is_disk_full, is_there
 
 if TYPE_CHECKING:
     from fleetbuild import Secrets
@@ -34,10 +35,13 @@ class Session:
         json: bool = False,
         verbose: bool = False,
         no_color: bool = False,
+        events: bool = False,
     ) -> None:
+        """`events` says that the command's JSON is one event per line, not one document."""
         self.out = Output(json=json, verbose=verbose, color=not no_color)
         self.state_dir = state_dir
         self.exit_code = 0
+        self._events = events
 
     def __enter__(self) -> Self:
         return self
@@ -53,13 +57,12 @@ class Session:
         if isinstance(problem, KeyboardInterrupt | Interrupted):
             self._interrupted(problem)
         elif isinstance(problem, FleetbuildError):
-            self.out.error(problem)
-            self.exit_code = problem.exit_code
+            self._report(problem)
             if self.out.verbose:
                 self.out.warn("".join(traceback.format_exception(problem)).rstrip())
-        elif isinstance(problem, OSError) and is_disk_full(problem):
+        elif isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
             where = problem.filename or self.state_dir
-            self.out.error(
+            self._report(
                 FleetbuildError(
                     f"The disk of this machine is full: {where} was not written.",
                     f"Free space (df -h {shlex.quote(str(self._existing(where)))}) or name another"
@@ -67,25 +70,39 @@ class Session:
                     " same command again; finished work is kept.",
                 )
             )
-            self.exit_code = FleetbuildError.exit_code
         elif isinstance(problem, OSError) and self._is_in_state(problem.filename):
-            self.out.error(
+            self._report(
                 UsageError(
                     f"{problem.filename} cannot be used: {problem.strerror}.",
                     f"See what it is (ls -ld {problem.filename}), move it away, and run the same"
                     " command again.",
                 )
             )
-            self.exit_code = UsageError.exit_code
         elif problem is not None:
             self._unexpected(problem)
-            self.exit_code = 1
         raise typer.Exit(self.exit_code)
+
+    def _report(self, error: FleetbuildError) -> None:
+        """Show an error and end with its exit code; `--json` has it on standard output as well."""
+        self.out.error(error)
+        self.exit_code = error.exit_code
+        with contextlib.suppress(OSError):  # standard output may be full
+            self._report_to_programs(error)
+
+    def _report_to_programs(self, error: FleetbuildError) -> None:
+        if self.out.json and self._events:
+            from fleetbuild import Event
+
+            event = Event(stage="done", state="failed", message=error.message, fix=error.fix)
+            self.out.text(event.model_dump_json(exclude_none=True) + "\n")
+        elif self.out.json and not self.out.written:
+            problem = {"message": error.message, "fix": error.fix, "exit_code": error.exit_code}
+            self.out.document({"format_version": "1.0", "error": problem})
 
     def _existing(self, path: object) -> Path:
         """Return the path or the first folder above it that exists, which df takes."""
         places = [Path(str(path)), *Path(str(path)).parents]
-        return next(place for place in places if is_there(place))
+        return next(place for place in places if place.exists())
 
     def _is_in_state(self, name: object) -> bool:
         """Return whether a path is below the state directory, such as a folder of this name."""
@@ -95,8 +112,7 @@ class Session:
     def _interrupted(self, problem: BaseException) -> None:
         if not isinstance(problem, Interrupted):
             problem = Interrupted("Interrupted.", "Run the same command again.")
-        self.out.error(problem)
-        self.exit_code = Interrupted.exit_code
+        self._report(problem)
 
     def _unexpected(self, problem: BaseException) -> None:
         """A fault in fleetbuild: one line, and a file with the traceback to report."""
@@ -109,7 +125,7 @@ class Session:
             fix = f"This is a fault in fleetbuild. Report it with {where}."
         except OSError:
             fix = "This is a fault in fleetbuild. Report it with the output of -v."
-        self.out.error(FleetbuildError(what, fix))
+        self._report(FleetbuildError(what, fix))
         if self.out.verbose:
             self.out.warn(story.rstrip())
 

@@ -158,12 +158,22 @@ def _exit_code(use: str) -> int:
 
 
 @pytest.mark.usefixtures("wrong_uses")
-def test_an_error_is_two_lines_on_stderr_with_json_too() -> None:
+def test_an_error_is_two_lines_on_stderr_and_with_json_a_document_too() -> None:
     for use in ("apply", "apply --json", "facts nowhere.yml --json", "explain nobody --json"):
         result = CliRunner().invoke(app, use.split())
-        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.exit_code == 2
         error, fix = result.stderr.splitlines()[-2:]
         assert (error.partition(" ")[0], fix.partition(" ")[0]) == ("error:", "fix:")
+        if not use.endswith("--json"):
+            assert result.stdout == ""
+        elif use.startswith("apply"):  # the last event
+            last = json.loads(result.stdout)
+            assert (last["stage"], last["state"]) == ("done", "failed")
+            assert (f"error: {last['message']}", f"fix: {last['fix']}") == (error, fix)
+        else:
+            told = json.loads(result.stdout)["error"]
+            assert told["exit_code"] == 2
+            assert (f"error: {told['message']}", f"fix: {told['fix']}") == (error, fix)
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def apply(
 
     An INVENTORY is planned for first; then apply shows the plan and asks.
     """
-    with output.session() as run:
+    with output.session(events=True) as run:
         import fleetbuild
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import result as report

@@ -35,7 +35,7 @@ def remove(
     A release that is mounted or in use stays and is named. A node that left the inventory is named
     as a list of hosts: fleetbuild remove 'w07,'
     """
-    with output.session() as run:
+    with output.session(events=True) as run:
         from fleetbuild.cli import steps
         from fleetbuild.cli.show.status import now_serving
         from fleetbuild.cli.show.text import fold, state_option

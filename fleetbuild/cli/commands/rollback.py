@@ -15,7 +15,7 @@ def rollback(
     output: options.OutputOptions,
 ) -> None:
     """Go back to the previous release on every node. At a terminal, ask first."""
-    with output.session() as run:
+    with output.session(events=True) as run:
         from fleetbuild.cli import steps
         from fleetbuild.cli.show.status import going_back
 

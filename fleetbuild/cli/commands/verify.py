@@ -23,7 +23,7 @@ def verify(
     output: options.OutputOptions,
 ) -> None:
     """Run the checks of the current releases again, on every node."""
-    with output.session() as run:
+    with output.session(events=True) as run:
         from fleetbuild.cli import steps
 
         fleet = steps.open_fleet(run, inventory, command="verify", nodes=nodes, cluster=cluster)

@@ -28,6 +28,7 @@ class Output:
         self.json = json
         self.verbose = verbose
         self.color = color
+        self.written = False  # whether standard output has a document or an event
 
     @property
     def _people(self) -> TextIO:
@@ -82,6 +83,7 @@ class Output:
 
     def text(self, text: str) -> None:
         """Write text for programs to standard output, unchanged."""
+        self.written = True
         Unbreakable(sys.stdout).write(text)
 
     def error(self, error: FleetbuildError) -> None:
@@ -141,6 +143,7 @@ class Unbreakable:
 
     def _to_nowhere(self, error: OSError) -> None:
         if error.errno not in _NOBODY_READS:
+            error.filename = "standard output"  # for the message; an open file has no name
             raise error
         # The descriptor itself, so that the interpreter's own flush at exit is quiet too.
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -44,6 +45,57 @@ def test_a_fleetbuild_error_is_shown_as_a_sentence_and_a_fix(
 ) -> None:
     assert end(raises(LockedError("pid 1 holds\x1b[31m it", "wait")), tmp_path) == 8
     assert capsys.readouterr() == ("", "error: pid 1 holds it\nfix: wait\n")
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [UsageError("No a.", "Add a."), KeyboardInterrupt(), OSError(28, "Full"), ValueError()],
+)
+def test_an_error_is_a_document_for_programs(
+    problem: BaseException, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = end(raises(problem), tmp_path, json=True)
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert error["exit_code"] == code > 0
+    assert err == f"error: {error['message']}\nfix: {error['fix']}\n"
+
+
+def test_an_error_is_the_last_event_where_programs_read_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(run: Session) -> None:
+        run.out.text("{}\n")
+        raise UsageError("No a.", "Add a.")
+
+    assert end(work, tmp_path, json=True, events=True) == 2
+    first, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == {}
+    assert (last["stage"], last["state"]) == ("done", "failed")
+    assert (last["message"], last["fix"]) == ("No a.", "Add a.")
+
+
+@pytest.mark.parametrize("events", [True, False])
+def test_a_full_standard_output_does_not_hide_the_error(
+    events: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stdout, "write", _full)
+    assert end(lambda run: run.out.text("{}"), tmp_path, json=True, events=events) == 1
+    assert "full: standard output was not written." in capsys.readouterr().err
+
+
+def test_an_error_behind_a_document_does_not_add_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(run: Session) -> None:
+        run.out.document([])
+        raise UsageError("No a.", "Add a.")
+
+    assert end(work, tmp_path, json=True) == 2
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_an_unexpected_error_is_one_line_and_a_file(
