@@ -145,6 +145,7 @@ RELEASE = matching(r"([A-Za-z0-9][A-Za-z0-9._-]{0,100})?")
 # A damaged release stands aside under such a name while it is made again.
 ASIDE = matching(r"(\.broken-)?[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 NAME = matching(r"[A-Za-z0-9][A-Za-z0-9+._=>~-]{0,100}")
+PACKAGE = matching(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*", 200)
 _ANY = {
     "changed": flag, "failed": flag, "skipped": flag, "rc": whole(-255, 255), "msg": text(TEXT),
     "module_stdout": text(TEXT), "module_stderr": text(TEXT),
@@ -191,6 +192,7 @@ SCHEMAS = {
             output=text(20_000),
         ),
         "previous": RELEASE,
+        "packages": each(PACKAGE),
         "pruned": each(ASIDE),
         "kept": each(record(release_id=ASIDE, reason=text(SHORT))),
         **_FIX,

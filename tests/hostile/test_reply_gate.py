@@ -39,7 +39,8 @@ HONEST: dict[str, dict[str, Any]] = {
         "user": 1000, "for_login": False,
         "complete": True, "verified": True, "writable": True, "serving": "r1",
         "missing": [{"sha256": "0" * 64}], "release_id": "r1",
-        "previous": "r0", "pruned": ["r0"], "kept": [{"release_id": "r0", "reason": "mounted"}],
+        "previous": "r0", "packages": ["six==1.17.0+cpu.avx"],
+        "pruned": ["r0"], "kept": [{"release_id": "r0", "reason": "mounted"}],
         "ok": True, "active": True, "made_by": "uv",
         "verification": {
             "ok": True, "release_id": "r1", "damaged": False, "reason": "", "fix": ["run"],
