@@ -143,7 +143,12 @@ def _removed(name: str, spec: RemoveSpec, reply: RoleResult) -> NodeResult:
     if reply.of != "install" or not reply.ok:
         return result_without_reply(name, None, None, reply)
     gone = len(reply.pruned)
-    if not gone and not reply.kept:
-        return NodeResult(node=name, state="skipped", reason=no_release(spec.release))
+    if not gone:
+        reason = no_release(spec.release)
+        if reply.kept:
+            reason = (
+                f"Nothing was removed from {spec.path}: {count(len(reply.kept), 'release')} in use."
+            )
+        return NodeResult(node=name, state="skipped", reason=reason, kept=reply.kept)
     reason = f"{count(gone, 'release')} removed from {spec.path}."
     return NodeResult(node=name, state="removed", reason=reason, kept=reply.kept)

@@ -37,7 +37,7 @@ def remove(
     """
     with output.session(events=True) as run:
         from fleetbuild.cli import steps
-        from fleetbuild.cli.show.status import now_serving
+        from fleetbuild.cli.show.status import to_remove
         from fleetbuild.cli.show.text import fold, state_option
 
         if install_path is not None and (
@@ -46,12 +46,12 @@ def remove(
             raise UsageError(f"{install_path!r} is not an absolute path.", "Write it from / on.")
         fleet = steps.open_fleet(run, inventory, command="remove", nodes=nodes, cluster=cluster)
         if not yes:
-            names = [node.name for node in fleet.inventory.nodes]
-            below = f" below {install_path}" if install_path else ""
-            called = f"All releases called {fleet.config.release}{below}"
-            run.out.say(f"{called} are removed from {fold(names)}.")
-            if install_path is None and not output.json:
-                run.out.say(*now_serving(steps.status(run, fleet, offline=False)))
+            called = f"releases called {fleet.config.release}"
+            if install_path is not None:
+                names = fold(node.name for node in fleet.inventory.nodes)
+                run.out.say(f"All {called} below {install_path} are removed from {names}, if any.")
+            elif not output.json:
+                run.out.say(*to_remove(called, steps.status(run, fleet, offline=False)))
             if output.json or not at_terminal():
                 path = f" --install-path {shlex.quote(install_path)}" if install_path else ""
                 options_ = f"{path}{nodes.again}{steps.cluster_options(cluster)}"

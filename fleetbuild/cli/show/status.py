@@ -89,14 +89,17 @@ def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
     return lines or ["No node serves a release."]
 
 
-def now_serving(nodes: Mapping[str, NodeStatus]) -> list[str]:
-    """Return which release serves on which nodes, and which one a rollback would switch to."""
+def to_remove(called: str, nodes: Mapping[str, NodeStatus]) -> list[str]:
+    """Return what a removal would remove: which release serves where, and which one before it."""
     alike: dict[str, list[str]] = {}
     for name, node in nodes.items():
         before = f", and {clean(node.previous)} before it" if node.previous else ""
-        now = f"release {clean(node.release_id)}{before}" if node.release_id else "no release"
+        none = "no release serves; one that was kept there is removed"
+        now = f"release {clean(node.release_id)}{before}" if node.release_id else none
         alike.setdefault(now if node.state == "ok" else node.state, []).append(name)
-    return [f"{fold(names)}: {what}" for what, names in alike.items()]
+    serving = [name for name, node in nodes.items() if node.state == "ok" and node.release_id]
+    first = f"All {called} are removed from {fold(serving)}." if serving else f"No {called} serve."
+    return [first, *(f"{fold(names)}: {what}" for what, names in alike.items())]
 
 
 def drifted_nodes(nodes: Mapping[str, NodeStatus]) -> list[str]:

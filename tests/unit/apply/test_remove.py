@@ -92,20 +92,24 @@ class Removal:
 def test_each_node_names_its_removed_and_kept_releases(tmp_path: Path) -> None:
     fleet = Removal(
         tmp_path, a=GONE, b={**GONE, "pruned": ["r1"], "kept": KEPT}, bare={**GONE, "pruned": []},
+        used={**GONE, "pruned": [], "kept": KEPT},
         broken="failed", away="unreachable",
     )  # fmt: skip
     fleet.facts["down"] = Facts(state="unreachable", reason="no route")
     fleet.facts["python-less"] = facts("avx").model_copy(update={"pythons": ()})
     nodes = fleet.run()
     assert {name: node.state for name, node in nodes.items()} == {
-        "a": "removed", "b": "removed", "bare": "skipped", "broken": "install_failed",
+        "a": "removed", "b": "removed", "bare": "skipped", "used": "skipped",
+        "broken": "install_failed",
         "away": "unreachable", "down": "unreachable", "python-less": "skipped",
     }  # fmt: skip
     assert nodes["a"].reason == "2 releases removed from /opt/fleetbuild."
+    assert nodes["used"].reason == "Nothing was removed from /opt/fleetbuild: 1 release in use."
+    assert nodes["used"].kept == nodes["b"].kept
     assert nodes["b"].kept[0].reason == "It is mounted by process 7."
     assert "Read-only disk." in str(nodes["broken"].reason)
     assert {str(each.node): each.state for each in fleet.told if each.stage == "activate"} == {
-        "a": "ok", "b": "ok", "bare": "ok", "broken": "failed", "away": "unreachable"
+        "a": "ok", "b": "ok", "bare": "ok", "used": "ok", "broken": "failed", "away": "unreachable"
     }  # fmt: skip
     assert fleet.asked["a"] == {
         "path": "/opt/fleetbuild", "release": "default", "controller": "me", "in_use": {}

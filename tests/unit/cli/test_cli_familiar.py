@@ -264,8 +264,11 @@ def test_a_refused_remove_shows_what_serves_where(
     assert "n[1-2]: release r2, and r1 before it" in result.stdout
     assert "n3: release r2\n" in result.stdout
     assert "n4: unreachable\n" in result.stdout
-    assert "n5: no release\n" in result.stdout
+    assert "n5: no release serves; one that was kept there is removed\n" in result.stdout
+    assert result.stdout.startswith("All releases called default are removed from n[1-3].\n")
     assert f"Run: fleetbuild remove {FLEET} --yes" in result.output
+    serving = {"n5": serving["n5"]}
+    assert run("remove", FLEET).stdout.startswith("No releases called default serve.\n")
     silent = run("remove", FLEET, "--json")
     assert silent.exit_code == 2
     assert "release r2" not in silent.output
@@ -278,5 +281,5 @@ def test_remove_without_a_terminal_needs_yes(run: Run) -> None:
     assert result.exit_code == 2
     words = "--install-path '/my old' --limit 'avx2*' --state-dir s --yes"
     assert f"fleetbuild remove {FLEET} {words}" in " ".join(result.output.split())
-    assert "All releases called default below /my old are removed from avx2-gpu." in result.output
+    assert "called default below /my old are removed from avx2-gpu, if any." in result.output
     assert run("remove", FLEET, "--install-path", "old", "--yes").exit_code == 2
