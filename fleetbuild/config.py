@@ -151,7 +151,7 @@ def _explained(
     place = ".".join((*parents, key))
     if first["type"] == "extra_forbidden":
         keys = list(_model_at(model, parents).model_fields)
-        near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(key, keys, n=1)
         return error(
             f"{source}: unknown key {place!r}.",
             f"Did you mean {'.'.join((*parents, near[0]))!r}?"
