@@ -17,7 +17,7 @@ from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.files import is_there
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
-from fleetbuild.text import is_nested_deeply, yaml_mistake
+from fleetbuild.text import is_nested_deeply, yaml_mistake, yaml_value
 
 FILE_NAME = "fleetbuild.yml"
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
@@ -165,7 +165,7 @@ def _explained(
     field = _model_at(model, parents).model_fields.get(key)
     if first["type"] == "string_pattern_mismatch" and field and field.description:
         reason = f"must be {field.description}"
-    value = "empty" if first["input"] is None else repr(first["input"])
+    value = "empty" if first["input"] is None else yaml_value(first["input"])
     return error(f"{source}: {place} is {value}: {reason}.", f"Correct {place} and try again.")
 
 
@@ -185,7 +185,7 @@ def _kind(data: object) -> str:
         return "nothing"
     if isinstance(data, list):
         return "a list"
-    return "a string" if isinstance(data, str) else f"a {type(data).__name__}"
+    return "a string" if isinstance(data, str) else f"the value {yaml_value(data)}"
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

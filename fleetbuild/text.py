@@ -61,6 +61,18 @@ def yaml_mistake(problem: Exception) -> str:
     return f"{where}: {why or first}"
 
 
+def yaml_value(value: object, limit: int = 200) -> str:
+    """Return a value as YAML on one line, for a message; a text is in quotation marks."""
+    if isinstance(value, str):
+        return repr(value)
+    import yaml  # noqa: PLC0415 (only where something is wrong)
+
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=2 * limit, allow_unicode=True
+    )
+    return clean(" ".join(text.removesuffix("...\n").split()), limit=limit)
+
+
 def clean(text: object, *, limit: int = 2000) -> str:
     """Return text without control characters: nodes must not move the cursor or reverse a line."""
     plain = _ESCAPES.sub("", str(text)[: limit * 2])

@@ -50,7 +50,7 @@ def test_an_empty_file_means_all_defaults(text):
         ("a: \x00", "special characters are not allowed.", "plain UTF-8"),
         ("- a\n- b", "contains a list; keys", "Its keys are: release"),
         ("just words", "contains a string;", "Its keys"),
-        ("42", "contains a int;", "Its keys"),
+        ("42", "contains the value 42;", "Its keys"),
         ("build: {cache: sscache}", "build.cache is 'sscache'", "Correct build.cache"),
         (
             "install: {path: relative}",
@@ -60,8 +60,8 @@ def test_an_empty_file_means_all_defaults(text):
         ("cuda: twelve", "cuda is 'twelve': must be the CUDA", "Correct cuda"),
         ('rollout: {serial: "300%"}', "rollout.serial is '300%': a number or a perc", "serial"),
         ("rollout: {max_fail: -1}", "rollout.max_fail is -1: a number or a perc", "max_fail"),
-        ("rollout: {serial: true}", "rollout.serial is True: a number or a perc", "serial"),
-        ("rollout: {serial: [1, x]}", "rollout.serial is [1, 'x']: a number or a perc", "serial"),
+        ("rollout: {serial: true}", "rollout.serial is true: a number or a perc", "serial"),
+        ("rollout: {serial: [1, x]}", "rollout.serial is [1, x]: a number or a perc", "serial"),
         ("rollout: {serial: []}", "rollout.serial is []: a number or a perc", "serial"),
         ("rollout: {serial: 0}", "rollout.serial is 0: at least 1 node belongs here", "serial"),
         ("rollout: {before: {comand: x}}", "unknown key 'rollout.before.comand'", "before.command"),
@@ -70,6 +70,11 @@ def test_an_empty_file_means_all_defaults(text):
         ("build: {cache: x}", "is 'x': must be 'ccache', 'sccache' or 'none'.", "build.cache"),
         ("install: {keep: x}", "install.keep is 'x': must be a valid integer.", "install.keep"),
         ("build: 3", "build is 3: must be keys with values", "Correct build"),
+        (
+            "packages: {hnswlib: 0.8.0, b: null}",
+            "packages is {hnswlib: 0.8.0, b: null}: must be a list",
+            "Correct packages",
+        ),
         ("packages: a==1", "packages is 'a==1': must be a list", "Correct packages"),
         ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
         (

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from fleetbuild.ansible import Secrets, Settings
 from fleetbuild.errors import InventoryError
 from fleetbuild.models import Become, Login, Node
+from fleetbuild.text import yaml_value
 
 # Ansible's names for each variable; as in Ansible, the last one set counts.
 _HOST = ("ansible_host", "ansible_ssh_host")
@@ -197,7 +198,9 @@ class _Variables:
         return int(value)
 
     def wrong(self, name: str, value: Any, expected: str) -> InventoryError:
+        many = isinstance(value, list | dict)
+        shown = yaml_value(value, 80) if many else repr(str(value)[:80])
         return InventoryError(
-            f"{self.host}: {name} is {str(value)[:80]!r} but must be {expected}.",
+            f"{self.host}: {name} is {shown} but must be {expected}.",
             f"Correct {name} of {self.host} in the inventory.",
         )
