@@ -114,7 +114,9 @@ def parse_yaml(text: str, source: str, error: type[FleetbuildError]) -> Any:
             f"{source} is not valid YAML{yaml_mistake(problem)}.",
             "Look at that line and the one before it: indentation, colons and quotes.",
         ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+    except RecursionError:
+        raise error(f"{source} is nested too deeply.", "Nest less.") from None
+    except (yaml.YAMLError, ValueError) as problem:
         raise error(
             f"{source} is not valid YAML{yaml_mistake(problem)}.",
             "It must be a plain UTF-8 text file.",

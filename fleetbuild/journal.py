@@ -144,9 +144,9 @@ def _lines(path: str) -> list[str]:
 
 
 def _entry(line: str) -> dict[str, Any]:
-    """Return the entry in a line; empty if a crash has cut the line off."""
+    """Return the entry in a line; empty if it is damaged, as by a crash."""
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}

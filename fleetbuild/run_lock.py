@@ -67,7 +67,7 @@ def _holder(descriptor: int) -> str:
         began = datetime.fromisoformat(holder["since"])
         passed = (datetime.now(UTC) - began).total_seconds()
         clock = began.astimezone()  # the journal on the screen has this machine's time, too
-    except (ValueError, KeyError, TypeError, OverflowError):
-        return "another run"  # read between locking and writing the holder
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return "another run"  # damaged, or read between locking and writing the holder
     day = "" if clock.date() == datetime.now().astimezone().date() else f"{clock:%Y-%m-%d} "
     return f"{clean(who, limit=300)} since {day}{clock:%H:%M:%S} ({age(passed)})"

@@ -123,7 +123,7 @@ class StateDir:
         """Return the releases that were labelled through the API, with the kubeconfig context."""
         try:
             document = json.loads(self.api_labels_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return document if isinstance(document, dict) else {}
 

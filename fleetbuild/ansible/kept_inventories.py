@@ -51,7 +51,8 @@ def read_once(
     if key is None:
         return read(False)
     file = _folder() / f"{_digest(str(Path.cwd()), source, repr(limit))}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+    damaged = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+    with contextlib.suppress(OSError, *damaged):
         record = json.loads(file.read_bytes()) if _is_own(file.parent) else {}
         if record["key"] == key:
             return _listing(record["listing"])

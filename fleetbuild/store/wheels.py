@@ -388,7 +388,7 @@ def _stored(key: Path, revocations: Revocations) -> Iterator[StoredWheel]:
     for home in sorted(key.iterdir()) if key.is_dir() else ():
         try:
             record = WheelRecord.model_validate(json.loads((home / _PROVENANCE).read_text()))
-        except (OSError, ValueError, ValidationError):
+        except (OSError, ValueError, ValidationError, RecursionError):
             continue  # damaged or foreign: treated as absent
         path = home / Path(record.file).name
         if path.is_file() and path.stat().st_size == record.size:

@@ -113,7 +113,7 @@ class Lease:
     def _read(self):
         try:
             found = json.loads(release_files.read(self.path).decode("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             found = {}
         found = found if isinstance(found, dict) else {}
         clean = {name: str(found.get(name, ""))[:300] for name in _TEXTS}

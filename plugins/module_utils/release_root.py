@@ -60,7 +60,7 @@ class Root:
         path = self[release_id] + "/manifest.json"
         try:
             found = json.loads(release_files.read(path).decode("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         usable = os.path.exists(self[release_id] + "/bin/python")
         return found if usable and isinstance(found, dict) else None

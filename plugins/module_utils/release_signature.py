@@ -202,7 +202,7 @@ class Signatures:
             with open(path + ".sig", encoding="utf-8") as file:
                 signature = file.read()
             statement = json.loads(text)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(statement, dict) or _refusal(statement, text, signature):
             return None

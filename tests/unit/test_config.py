@@ -47,6 +47,11 @@ def test_an_empty_file_means_all_defaults(text):
         ("build: {jobs: 4}", "unknown key 'build.jobs'", "The keys here are: policy, builders"),
         ("zzz: 1", "unknown key 'zzz'", "The keys here are: release, packages"),
         ("packages: [a==1\nrelease: x", "not valid YAML in line 2", "indentation"),
+        (
+            "".join(" " * depth + "a:\n" for depth in range(1500)),
+            "fleetbuild.yml is nested too deeply.",
+            "Nest less.",
+        ),
         ("a: \x00", "special characters are not allowed.", "plain UTF-8"),
         ("- a\n- b", "contains a list; keys", "Its keys are: release"),
         ("just words", "contains a string;", "Its keys"),

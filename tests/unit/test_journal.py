@@ -41,7 +41,8 @@ def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     Journal(path).note("build started", key="k1", node="n1")
     with path.open("ab") as file:
-        file.write(b'{"what": "build en\n[1]\n\xff\xfe\n')
+        file.write(b'{"what": "build en\n[1]\n\xff\xfe\n' + b'{"build":' * 9999)
+        file.write(b"\n")
     journal = Journal(path)
     journal.note("build started", key="k2", node="n2")
     assert journal.left_running() == {"k1": "n1", "k2": "n2"}

@@ -51,6 +51,17 @@ def test_the_start_of_the_other_run_is_a_time_as_people_write_it(
             pass
 
 
+def test_a_holder_that_cannot_be_read_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with hold_run_lock(path):
+        path.write_text("[" * 4096)
+        with (
+            pytest.raises(LockedError, match=r"lock is held by another run\."),
+            hold_run_lock(path),
+        ):
+            pass
+
+
 def test_the_lock_is_released_if_the_run_fails(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with pytest.raises(ZeroDivisionError), hold_run_lock(path):

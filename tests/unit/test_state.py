@@ -41,6 +41,13 @@ def test_a_result_is_loaded_again(tmp_path: Path) -> None:
     assert saved.started < saved.finished
 
 
+def test_damaged_notes_of_labels_count_as_none(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    for text in ("", "[]", "[" * 9999):
+        state.api_labels_file.write_text(text)
+        assert state.api_labelled() == {}
+
+
 @pytest.mark.parametrize("damage", ["half", "null", "empty", "folder"])
 def test_a_damaged_result_is_named_and_set_aside(tmp_path: Path, damage: str) -> None:
     state = StateDir(tmp_path)

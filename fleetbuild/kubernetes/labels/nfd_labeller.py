@@ -156,7 +156,7 @@ class NfdLabeller:
         """Return the saved state; a damaged file counts as empty, so all is written again."""
         try:
             document = json.loads(self._state.labels_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return document if isinstance(document, dict) else {}
 

@@ -139,7 +139,7 @@ def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Ve
             seconds=3 * _SECONDS,
         )
         answer = json.loads(said)["try"]
-    except (SandboxError, ValueError, KeyError) as problem:
+    except (SandboxError, ValueError, KeyError, RecursionError) as problem:
         return undecided(f"it could not be run: {problem}")
     features = emulated_features(qemu_cpu_of(kind))
     return read_outcome(answer["native"], answer["emulated"], _top_level(wheel), features)

@@ -33,9 +33,9 @@ def read_plan(text: str, source: str = "The plan") -> Plan:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
-        raise PlanFileError(
-            f"{source} is not a plan: it is not JSON ({problem}).", _AGAIN
-        ) from None
+        deep = isinstance(problem, RecursionError)
+        why = "it is nested too deeply" if deep else f"it is not JSON ({problem})"
+        raise PlanFileError(f"{source} is not a plan: {why}.", _AGAIN) from None
     if not isinstance(data, dict) or not {"format_version", "digest", "groups"} <= data.keys():
         raise PlanFileError(f"{source} is JSON, but not a plan of fleetbuild.", _AGAIN)
     _refuse_newer(data["format_version"], source)

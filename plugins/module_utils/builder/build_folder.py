@@ -112,7 +112,7 @@ class Folder:
         try:
             with open(self.at("status.json"), encoding="utf-8") as file:
                 found = json.load(file)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

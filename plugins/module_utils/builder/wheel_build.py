@@ -257,7 +257,7 @@ class Build(Steps):
             answer = json.loads(text.decode("utf-8", "replace"))
             name, reason, kind = (str(answer.get(key, "")) for key in ("wheel", "reason", "kind"))
             fix = [str(word)[:2000] for word in answer.get("fix", ())][:5]
-        except (ValueError, AttributeError, TypeError):
+        except (ValueError, AttributeError, TypeError, RecursionError):
             name, reason = "", "The build was killed, by a restart or for lack of memory."
             fix, kind = "Run again; the compiler cache keeps finished work.", MACHINE
             if self.params["container"] and os.WEXITSTATUS(status) in container.NOT_STARTED:

@@ -161,7 +161,7 @@ def test_a_reference_to_another_variable_is_kept(readings: Count, place: Path) -
     assert readings() == 1
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", '{"key": 1}', '{"key": "', "{}"])
+@pytest.mark.parametrize("text", ["", "null", "[]", '{"key": 1}', '{"key": "', "{}", "[" * 9999])
 def test_a_damaged_record_is_read_again(readings: Count, place: Path, text: str) -> None:
     assert readings() == 1
     (kept,) = place.glob("cache/fleetbuild/inventories/*.json")

@@ -432,7 +432,7 @@ def test_an_unchanged_feature_file_is_not_written_again(tmp_path: Path) -> None:
     assert not NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
     NfdLabeller(NAMES, ansible, state).withdraw(["a"])
     assert NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
-    state.labels_file.write_text("damaged")
+    state.labels_file.write_text("[" * 9999)
     assert NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
     assert not NfdLabeller(NAMES, ansible, state).publish({})
 

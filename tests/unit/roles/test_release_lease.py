@@ -87,6 +87,15 @@ def expire(leases: ModuleType, root: Any) -> None:
     path.write_text(json.dumps({**found, "until": found["until"] - leases.SECONDS}))
 
 
+def test_files_that_cannot_be_read_for_their_depth_count_as_absent(
+    leases: ModuleType, root: Any
+) -> None:
+    Path(root.path, ".lease").write_text("[" * 9999)
+    assert leases.Lease(root.path).leased() == ""
+    Path(root["a"], "manifest.json").write_text("[" * 9999)
+    assert root.manifest("a") is None
+
+
 def test_an_expired_lease_that_nobody_took_is_still_good(
     release: ModuleType, leases: ModuleType, root: Any, begin: Callable[..., dict[str, Any]]
 ) -> None:

@@ -87,6 +87,8 @@ def test_damaged_wheels_count_as_absent(store, wheel):
     assert store.find(planned_wheel()) is not None
     (added.path.parent / "provenance.json").write_text("{}")
     assert store.list() == ()
+    (added.path.parent / "provenance.json").write_text("[" * 9999)
+    assert store.list() == ()
 
 
 def flip(path):

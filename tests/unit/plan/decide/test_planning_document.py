@@ -55,7 +55,7 @@ def test_a_plan_comes_back_as_it_was():
     [
         ("", "not JSON"),
         ("hosts:", "not JSON"),
-        ("[" * 100_000, "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "JSON, but not a plan"),
         ('{"all": {}}', "JSON, but not a plan"),
     ],
