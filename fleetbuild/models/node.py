@@ -38,6 +38,7 @@ class Login(Frozen):
     ssh_common_args: tuple[str, ...] = ()
     ssh_executable: str = "ssh"
     host_key_checking: bool = True
+    connect_timeout: int = 10  # seconds; Ansible's timeout, if ssh_config has no ConnectTimeout
     become: Become | None = None
     shell_type: Literal["sh", "powershell"] = "sh"  # runs the probe; powershell: on Windows
 

@@ -21,6 +21,7 @@ from fleetbuild.text import yaml_value
 _HOST = ("ansible_host", "ansible_ssh_host")
 _PORT = ("ansible_port", "ansible_ssh_port")
 _USER = ("ansible_user", "ansible_ssh_user")
+_TIMEOUT = ("ansible_timeout", "ansible_ssh_timeout")
 _PASSWORD = ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password")
 _KEY = ("ansible_private_key_file", "ansible_ssh_private_key_file")
 _CHECKING = ("ansible_host_key_checking", "ansible_ssh_host_key_checking")
@@ -77,6 +78,7 @@ def _login(variables: _Variables, secrets: Secrets) -> Login:
         ),
         ssh_executable=variables.text(*_EXECUTABLE, setting="ssh.ssh_executable") or "ssh",
         host_key_checking=checking is not False,
+        **({"connect_timeout": timeout} if (timeout := variables.timeout()) else {}),
         become=_become(variables, secrets, password),
         shell_type="powershell" if _is_windows(variables) else "sh",
     )
@@ -196,6 +198,12 @@ class _Variables:
         if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
             raise self.wrong("ansible_port", value, "a port from 1 to 65535")
         return int(value)
+
+    def timeout(self) -> int | None:
+        value = self.text(*_TIMEOUT, setting="ssh.timeout")
+        if value is not None and not re.fullmatch("[1-9][0-9]{0,5}", value):
+            raise self.wrong("ansible_timeout", value, "a number of seconds, 1 or more")
+        return int(value) if value else None
 
     def wrong(self, name: str, value: Any, expected: str) -> InventoryError:
         many = isinstance(value, list | dict)

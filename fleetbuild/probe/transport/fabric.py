@@ -153,7 +153,7 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
         port=port,
         config=_fabric_config(),
         forward_agent=False,  # a node could log in to others with it
-        connect_timeout=left,
+        connect_timeout=min(left, _seconds_to_connect(login, settings)),
         connect_kwargs={
             **_keys(settings),
             "allow_agent": settings.get("identitiesonly") != ("yes",),
@@ -171,6 +171,12 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
         for kind, key in known_hosts.keys_of(name).items():
             connection.client.get_host_keys().add(_paramiko_name(host, port), kind, key)
     return connection
+
+
+def _seconds_to_connect(login: Login, settings: Settings) -> int:
+    """Return how long an address may take to accept a connection; the rest is for a slow login."""
+    named = settings.get("connecttimeout", ("none",))[0]
+    return int(named) if named.isdecimal() and int(named) else login.connect_timeout
 
 
 def _paramiko_name(host: str, port: int) -> str:

@@ -83,7 +83,9 @@ def unknown_name(host: str) -> NoAnswer:
 def timed_out(host: str) -> NoAnswer:
     """Return the error for a connection that timed out."""
     return NoAnswer(
-        f"connection to {host} timed out", "check that it is up, and that no firewall drops packets"
+        f"connection to {host} timed out",
+        "check that it is up, and that no firewall drops packets; Ansible's timeout (ansible.cfg,"
+        " ansible_timeout) and ssh's ConnectTimeout say how long a connection may take",
     )
 
 

@@ -64,6 +64,7 @@ def test_words_are_read_as_in_a_shell() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("ansible_timeout", "soon"),
         ("ansible_port", "twenty"), ("ansible_port", 0), ("ansible_port", True),
         ("ansible_host", ["a"]), ("ansible_become", "perhaps"), ("ansible_password", {"a": 1}),
         ("ansible_ssh_common_args", "-o 'open"), ("fleetbuild_sms", ["86"]),
@@ -74,6 +75,13 @@ def test_words_are_read_as_in_a_shell() -> None:
 def test_a_wrong_type_names_host_and_variable(name: str, value: Any) -> None:
     with pytest.raises(InventoryError, match=f"node7: {name} "):
         node_of("node7", {name: value})
+
+
+def test_ansibles_timeout_bounds_a_connection() -> None:
+    settings = {"ssh.timeout": 7}
+    assert node_of("n", {}).login.connect_timeout == 10
+    assert node_of("n", {}, settings=settings).login.connect_timeout == 7
+    assert node_of("n", {"ansible_timeout": 4}, settings=settings).login.connect_timeout == 4
 
 
 def test_fleetbuild_variables_override_facts() -> None:

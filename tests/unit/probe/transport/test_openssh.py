@@ -8,6 +8,7 @@ import pytest
 
 from fleetbuild.models import Login
 from fleetbuild.probe.probing import transport_for
+from fleetbuild.probe.transport import fabric
 from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer
 from fleetbuild.probe.transport.fabric import FabricTransport, beyond_paramiko
 from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable_answer
@@ -39,6 +40,20 @@ def test_options_have_ansibles_order() -> None:
     assert said[-1] == 'User="al ice"'
     assert "PasswordAuthentication=no" in said
     assert "PasswordAuthentication=no" not in options(login(password="x"))
+
+
+@pytest.mark.parametrize(
+    ("config", "own", "left", "seconds"),
+    [("", {}, 30, 10), ("", {"connect_timeout": 20}, 30, 20), ("", {}, 5, 5),
+     ("ConnectTimeout 3", {"connect_timeout": 20}, 30, 3), ("ConnectTimeout 0", {}, 30, 10)],
+)  # fmt: skip
+def test_an_address_that_never_answers_does_not_take_the_whole_probe(
+    config: str, own: dict[str, int], left: float, seconds: float, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text(config + "\n")
+    user = login(ssh_common_args=("-F", str(tmp_path / "config")), **own)
+    connection = fabric._connection(user, settle(user, Deadline(9)), Deadline(left))
+    assert connection.connect_timeout == pytest.approx(seconds, abs=1)
 
 
 def test_settle_returns_the_effective_openssh_settings(tmp_path: Path) -> None:
