@@ -59,7 +59,7 @@ from fleetbuild.plan.resolve.uv import resolve_all
 from fleetbuild.recipes import known_recipes
 from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.text import version_key
+from fleetbuild.text import count, version_key
 
 _Key = TypeVar("_Key")
 
@@ -322,7 +322,7 @@ class _Planner:
         """Resolve requests, each once; none for packages whose requirements are `unknown`."""
         fresh = [each for each in dict.fromkeys(requests.values()) if each not in self.answers]
         if fresh:
-            self.report(f"Resolving for {len(fresh)} kinds of machine")
+            self.report(f"Resolving for {count(len(fresh), 'kind')} of machine")
             refused = {
                 request: unknown[name]
                 for request in fresh
