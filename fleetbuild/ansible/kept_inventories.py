@@ -45,7 +45,7 @@ def read_once(
 ) -> Listing:
     """Return the kept listing of the same files, else what `read` returns.
 
-    `read` is told whether static files alone decide the listing.
+    The argument of `read` is whether static files alone decide the listing.
     """
     key = None if vault_arguments(secrets) else _key(source, limit)
     if key is None:

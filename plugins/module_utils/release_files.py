@@ -174,7 +174,7 @@ def sha256(path):
 
 
 def hash_of(file):
-    """Return the hash of what is still to be read of an open file, in hexadecimal."""
+    """Return the hash of the bytes that an open file still has, in hexadecimal."""
     found = hashlib.sha256()
     for chunk in iter(lambda: file.read(CHUNK), b""):
         found.update(chunk)

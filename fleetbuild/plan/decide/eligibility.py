@@ -72,7 +72,7 @@ def assess_nodes(
 
     @cache
     def assess_kind(decisive: tuple[Any, ...], tools: Any, **overrides: Any) -> Eligibility:
-        # Made anew, so that no other fact of the first node of a kind decides about all.
+        # Made of them alone, so that no other fact of the first node of a kind decides about all.
         known = Facts(**dict(zip(_DECISIVE, decisive, strict=True)), toolchain=dict(tools))
         try:
             return _assess(known, packages, config, **overrides)

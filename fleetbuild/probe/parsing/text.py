@@ -55,7 +55,7 @@ def lines(
 def once_per_text(*sections: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Let a parser read each text of these sections once: the nodes of a fleet have few texts.
 
-    The parser sees no other section, and whole texts are compared, so what is read of one node
+    The parser sees no other section, and whole texts are compared, so the value of one node
     depends on that node alone. It returns an immutable value, which nodes share.
     """
 
