@@ -25,7 +25,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-LEFT_OUT = {"test", "__pycache__", "site-packages", "dist-packages", "idlelib"}
+# conda's own Python has no mark of Debian that another program manages its packages.
+LEFT_OUT = {
+    "test", "__pycache__", "site-packages", "dist-packages", "idlelib", "EXTERNALLY-MANAGED",
+}  # fmt: skip
 # As `conda create --channel file:///… python`.
 CREATE = """
 import asyncio, pathlib, sys
