@@ -28,6 +28,12 @@ TARS: dict[str, list[Member]] = {
         ("a", tarfile.DIRTYPE, ""), ("a/b", tarfile.SYMTYPE, "../a"),
         ("a/b/c", tarfile.SYMTYPE, "../../outside"),
     ],
+    "a hard link to a link, which leads outside from there": [
+        ("a/b/c/x", tarfile.SYMTYPE, "../../../outside"), ("a/y", tarfile.LNKTYPE, "a/b/c/x"),
+    ],
+    "a link that a later link leads outside": [
+        ("a/b", tarfile.SYMTYPE, "c/../../outside"), ("a/c", tarfile.SYMTYPE, ".."),
+    ],
     "an absolute link": [("x", tarfile.SYMTYPE, "/etc/passwd")],
     "a hard link to a file outside": [("x", tarfile.LNKTYPE, "../outside")],
     "a hard link to an absolute name": [("x", tarfile.LNKTYPE, "/etc/passwd")],
@@ -62,6 +68,12 @@ def test_a_member_of_a_tar_file_that_leads_outside_is_refused(tmp_path: Path, na
     assert not (tmp_path / "outside").exists()
     assert not (box / "outside").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"box", "a.tar.gz"}
+
+
+def test_a_link_is_not_taken_for_the_only_folder_of_an_archive(tmp_path: Path) -> None:
+    archive = make_tar(tmp_path / "a.tar.gz", [("x", tarfile.SYMTYPE, ".")])
+    source_tree.lay_source(archive, str(tmp_path / "src"))
+    assert not (tmp_path / "src").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["/outside", "../outside", "a/../../outside", "..\\outside"])

@@ -56,7 +56,8 @@ def lay_source(source, dest):
         unpack(source, fresh)
         inside = os.listdir(fresh)
         only = os.path.join(fresh, inside[0]) if len(inside) == 1 else ""
-        os.rename(only if os.path.isdir(only) else fresh, dest)
+        is_folder = os.path.isdir(only) and not os.path.islink(only)
+        os.rename(only if is_folder else fresh, dest)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -71,10 +72,17 @@ def unpack(archive, dest):
     try:
         with tarfile.open(archive) as found:
             kwargs = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            inside, links = os.path.realpath(dest), []
             for member in found:  # one by one, since an earlier link may lead a later member astray
-                check_member(member, archive, os.path.realpath(dest))
+                check_member(member, archive, inside)
                 member.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
                 found.extract(member, dest, **kwargs)
+                if member.issym() or member.islnk():
+                    links.append(member)
+            # A later member may lead an earlier link astray. A hard link to a link is a link, too,
+            # which leads elsewhere from its own place.
+            for member in links:
+                check_member(member, archive, inside)
     except tarfile.TarError as error:
         raise BuildFailed(
             f"{os.path.basename(archive)} cannot be unpacked: {error}.",
