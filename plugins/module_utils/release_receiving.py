@@ -32,8 +32,12 @@ def staged(params, file):
 
 def incoming(params):
     """Return the folder that files are sent to."""
-    beside = os.path.join(os.path.dirname(params["staging"]), ".incoming")
-    return beside if params["login_uid"] else params["staging"]
+    return folder_for_login(params) if params["login_uid"] else params["staging"]
+
+
+def folder_for_login(params):
+    """Return the folder that holds what root makes for the user who logs in."""
+    return os.path.join(os.path.dirname(params["staging"]), ".incoming")
 
 
 def wanted_files(params):
@@ -50,9 +54,19 @@ def missing(root, params):
         file
         for file in wanted_files(params)
         if not (file is params["uv"] and os.path.exists(kept))
-        and not any(is_whole(place(params, file), file) for place in (staged, sent))
+        and not is_whole(staged(params, file), file)
+        and not is_sent(params, file)
         and not find_kept(root, file, names)
     ]
+
+
+def is_sent(params, file):
+    """Return whether the user who logs in has sent a file; `expect` removes another user's."""
+    path, user = sent(params, file), params["login_uid"]
+    try:
+        return user > 0 and os.lstat(os.path.dirname(path)).st_uid == user and is_whole(path, file)
+    except OSError:
+        return False
 
 
 def sent(params, file):
@@ -89,6 +103,8 @@ def expect(params, files):
     """Make the folders that files are sent to, for the user who sends them."""
     folder, user = incoming(params), params["login_uid"]
     wanted = {file["sha256"] for file in files}
+    if not user:  # a killed run may have logged in as another user than root
+        shutil.rmtree(folder_for_login(params), ignore_errors=True)
     for name in os.listdir(folder) if user and os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
         if name not in wanted or os.lstat(path).st_uid != user:

@@ -227,6 +227,31 @@ def test_folders_for_another_login_user_are_made_again(release: ModuleType, tmp_
         node.root.check()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
+def test_what_another_login_user_sent_is_sent_again(release: ModuleType, tmp_path: Path) -> None:
+    node = Node(release, tmp_path, None)
+    shutil.move(node.params["staging"], tmp_path / "sent")
+    (file,) = node.params["wheels"]
+    for user in (4711, 4712):
+        node.params["login_uid"] = user
+        began = node.begin()
+        assert began["missing"] == [file]
+        folder = Path(began["incoming"], file["sha256"])
+        shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], folder)
+        assert node.begin()["missing"] == []
+    assert node.install()["active"]
+
+
+def test_what_a_login_user_sent_is_removed_once_root_logs_in(
+    release: ModuleType, tmp_path: Path
+) -> None:
+    node = Node(release, tmp_path, None)
+    folder = Path(node.root.path, ".incoming")
+    shutil.copytree(node.params["staging"], folder)
+    node.begin()
+    assert not folder.exists()
+
+
 def test_a_copy_that_a_full_disk_cut_short_is_made_again(
     release: ModuleType, tmp_path: Path
 ) -> None:
