@@ -140,15 +140,16 @@ def find_kept(root, file, names=None):
 
 
 def bytes_there(root, params, lacking):
-    """Return the bytes of wheels that take no more space: copied ones, and kept ones where a file
-    can have two names. `lacking` are the files that are not there whole."""
+    """Return the bytes of wheels that take no more space: copied or sent ones, and kept ones where
+    a file can have two names. `lacking` are the files that are not there whole."""
     lacks = {file["sha256"] for file in lacking}
     total = 0
     for wheel in params["wheels"]:
         if wheel["sha256"] in lacks:
             continue
-        path = staged(params, wheel)
-        if not os.path.isfile(path):
+        places = (staged(params, wheel), sent(params, wheel))
+        path = next(filter(os.path.isfile, places), "")
+        if not path:
             path, trial = find_kept(root, wheel), wheel["sha256"] + ".trial"
             if not path or not linkable(path, os.path.join(root.wheels, trial)):
                 continue
@@ -219,10 +220,14 @@ def copy(source, path):
         raise
     with here:
         new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(new, "wb") as there:
-            for chunk in iter(lambda: here.read(1 << 20), b""):
-                found.update(chunk)
-                there.write(chunk)
+        try:
+            with os.fdopen(new, "wb") as there:
+                for chunk in iter(lambda: here.read(1 << 20), b""):
+                    found.update(chunk)
+                    there.write(chunk)
+        except OSError:  # a full disk, which the rest of the copy would keep full
+            os.unlink(path)
+            raise
     return found.hexdigest()
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -260,6 +262,41 @@ def test_a_copy_that_a_full_disk_cut_short_is_made_again(
     (file,) = node.params["wheels"]
     Path(node.params["staging"], file["sha256"], file["file"]).write_bytes(b"cut off")
     assert node.install(login_uid=os.geteuid() or 4711)["active"]
+
+
+def test_nothing_stays_of_a_copy_that_fills_the_disk(release: ModuleType, tmp_path: Path) -> None:
+    node = Node(release, tmp_path, None)
+    (file,) = node.params["wheels"]
+    shutil.move(node.params["staging"], Path(node.root.path, ".incoming"))
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        with pytest.raises(OSError, match="too large"):
+            node.install(login_uid=4711)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not Path(receiving.staged(node.params, file)).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
+def test_what_was_sent_needs_no_space_again(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(release, tmp_path, None)
+    (file,) = node.params["wheels"]
+    shutil.move(node.params["staging"], tmp_path / "sent")
+    node.params["login_uid"] = 4711
+    folder = Path(node.begin()["incoming"], file["sha256"])
+    wheel = Path(shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], folder))
+    disk = SimpleNamespace(f_bavail=100, f_frsize=512)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    node.params["space"] = 512 * 100 + wheel.stat().st_size
+    assert node.begin()["missing"] == []
+    node.params["space"] += 1
+    with pytest.raises(release.Problem, match="MB free, and the release needs"):
+        node.begin()
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
