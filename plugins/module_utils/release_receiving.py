@@ -40,6 +40,22 @@ def folder_for_login(params):
     return os.path.join(os.path.dirname(params["staging"]), ".incoming")
 
 
+def can_enter(path, user):
+    """Return whether a user can reach what root makes in this folder, as far as all users can.
+
+    The groups of the user and access lists are left out: they cost more than the other way does.
+    """
+    path = os.path.realpath(path)
+    while True:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = os.stat(path)
+            if not found.st_mode & (stat.S_IXUSR if found.st_uid == user else stat.S_IXOTH):
+                return False
+        if path == os.sep:
+            return True
+        path = os.path.dirname(path)
+
+
 def wanted_files(params):
     """Return the wheels, and uv if there are wheels for it."""
     uv = [params["uv"]] if params["wheels"] and params["uv"] else []

@@ -41,7 +41,8 @@ options:
   login_uid:
     description:
       - The uid of the user who sends the files, if this user, root, is another one. C(begun) makes
-        folders of that user's for them. C(spec.login_uid) says the same.
+        folders of that user's for them, unless that user cannot enter the path. C(spec.login_uid)
+        says the same.
     type: int
     default: 0
   whole:
@@ -310,6 +311,7 @@ from ..module_utils.release_lease import Lease, locked
 from ..module_utils.release_making import FULL, make, wanted
 from ..module_utils.release_receiving import (
     bytes_there,
+    can_enter,
     expect,
     incoming,
     missing,
@@ -333,7 +335,7 @@ def complete(params):
     """Return all options in one, with the folders and names that follow from them."""
     login_uid = params["login_uid"] or params["spec"]["login_uid"]
     is_root = os.geteuid() == 0
-    params = {**params, **params["spec"], "login_uid": login_uid if is_root else 0}
+    params = {**params, **params["spec"]}
     path, named = params["path"], params["release"] != "default"
     wheels = [wheel["sha256"] for wheel in params["wheels"]]
     if params["release_id"] is None:
@@ -351,8 +353,11 @@ def complete(params):
     }
     receives = params["state"] in ("begun", "present")
     root = os.path.join(path, params["release"]) if named else path
+    # Without folders of the login user's, Ansible copies what that user has got.
+    sends = is_root and login_uid > 0 and can_enter(root, login_uid)
     return {
         **params,
+        "login_uid": login_uid if sends else 0,
         "manifest": by_hand if params["manifest"] is None else params["manifest"],
         "root": root,
         "became": is_root or login_uid > 0,  # no other user could do more

@@ -12,10 +12,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
+from jinja2 import Template
 from uv import find_uv_bin
 
 from fleetbuild.apply.wave import uv_for
@@ -23,7 +26,7 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.models.facts import Libc
 from tests.factories.files import make_wheel
-from tests.factories.role_modules import ALONE, plugin
+from tests.factories.role_modules import ALONE, ROLES, plugin
 
 installer = plugin("module_utils.wheel_installer")
 receiving = plugin("module_utils.release_receiving")
@@ -242,6 +245,51 @@ def test_what_another_login_user_sent_is_sent_again(release: ModuleType, tmp_pat
         shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], folder)
         assert node.begin()["missing"] == []
     assert node.install()["active"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "enters"),
+    [(0o755, 4711, True), (0o711, 4711, True), (0o750, 4711, False), (0o700, os.geteuid(), True)],
+)
+def test_a_login_user_who_cannot_enter_the_path_is_known(
+    mode: int, user: int, enters: bool
+) -> None:
+    with TemporaryDirectory(dir="/tmp") as shared:  # pytest's own folders are private
+        folder = Path(shared)
+        folder.chmod(0o755)
+        (folder / "apps").mkdir(mode)
+        (folder / "link").symlink_to("apps")
+        for name in ("apps", "apps/fb", "link/fb"):
+            assert receiving.can_enter(str(folder / name), user) is enters
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders for others")
+def test_a_login_user_who_cannot_enter_the_path_gets_no_folders_there(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(release, tmp_path, None)
+    about = {**node.params, "state": "begun", "spec": {"release": "default", "login_uid": 4711}}
+    for enters in (True, False):
+        monkeypatch.setattr(release, "can_enter", lambda *_, enters=enters: enters)
+        params = release.complete(about)
+        began = release.begin(node.root, params, False)
+        assert began["for_login"] is enters
+        assert Path(began["incoming"]).name == (".incoming" if enters else "wheels")
+
+
+@pytest.mark.parametrize(
+    ("needs_root", "for_login", "become"),
+    [(False, False, "omitted"), (True, True, "omitted"), (True, False, "True")],
+)
+def test_files_pass_through_another_folder_where_the_login_user_has_none(
+    needs_root: bool, for_login: bool, become: str
+) -> None:
+    """As where `ansible_become_user` is not root: it can make no folders of the login user's."""
+    tasks = yaml.safe_load((ROLES / "install_wheel/tasks/main.yml").read_text())
+    (copy,) = (task for task in tasks if task["name"] == "Copy wheels")
+    values = {"install_wheel_needs_root": needs_root, "omit": "omitted"}
+    state = {"for_login": for_login}
+    assert Template(copy["become"]).render(values, install_wheel_state=state) == become
 
 
 def test_what_a_login_user_sent_is_removed_once_root_logs_in(
