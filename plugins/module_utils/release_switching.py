@@ -80,11 +80,14 @@ def take_off(root, params, check):
     """Remove the link to the current release, and all releases that nothing uses."""
     before = root.serving()
     found = root.made()
+    received = [os.path.join(root.path, name) for name in ("wheels", ".incoming")]
+    ours = os.path.isfile(os.path.join(root.path, ".lock"))  # others lay out folders like this
+    sent = ours and any(map(os.path.isdir, received))  # for a first release that was never made
     result = {"release_id": "", "active": False, "previous": before, "pruned": [], "kept": []}
-    result["changed"] = bool(found or before)
+    result["changed"] = bool(found or before or sent)
     if check or not result["changed"]:
         return result
-    if not os.path.isfile(os.path.join(root.path, ".lock")):  # others lay out folders like this
+    if not ours:
         raise Problem(
             f"{root.path} has releases that fleetbuild did not make: {root.path}/.lock is missing.",
             ["name-folder"],
@@ -106,8 +109,8 @@ def take_off(root, params, check):
                     os.unlink(name)
         pruned, kept = remove_unused(root, sorted(root.made()), in_use)
         if not kept:
-            for received in ("wheels", ".incoming"):
-                remove(os.path.join(root.path, received))
+            for folder in received:
+                remove(folder)
         if not kept and not named_roots(root.path):
             remove(os.path.join(root.path, ".tools"))  # which all names share
     return {**result, "pruned": pruned, "kept": kept}

@@ -48,6 +48,21 @@ def test_all_releases_go_and_what_they_shared(root: Any) -> None:
     assert not take_off(root)["changed"]
 
 
+def test_what_was_sent_for_a_release_that_was_never_made_goes(root: Any) -> None:
+    take_off(root)
+    folders = [Path(root.path, name) for name in ("wheels", ".incoming")]
+    for folder in folders:
+        (folder / "x").mkdir(parents=True)
+        assert take_off(root, check=True)["changed"]
+        assert take_off(root)["changed"]
+        assert not folder.exists()
+    assert not take_off(root)["changed"]
+    Path(root.path, ".lock").unlink()
+    folders[0].mkdir()  # of another program
+    assert not take_off(root)["changed"]
+    assert folders[0].exists()
+
+
 def test_a_release_in_use_stays_and_goes_on_serving(root: Any) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], cwd=root["a"], stdin=-1) as user:
         try:
