@@ -21,6 +21,7 @@ _PREVIOUS = re.compile(r"([A-Za-z0-9][\w.-]{0,63}) ([A-Za-z0-9][\w.-]{0,63})", r
 _NAMED = 3  # files in a sentence
 _NEEDS_ROOT = re.compile(r"needs-root ([1-9][0-9]{0,9}) ([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
 _DECODER = json.JSONDecoder()
+_MAX_UID = 2**32 - 2
 _RELEASE = re.compile(r"release ([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
 _PLAIN = {  # findings that need no more than a sentence
     "signature none": "it is not signed, and this node accepts only signed releases",
@@ -109,7 +110,7 @@ def read_previous(capture: Capture) -> dict[str, str]:
 def read_needs_root(capture: Capture) -> dict[str, int]:
     """Return the login user's uid, for each release name for which only root can write."""
     matches = map(_NEEDS_ROOT.fullmatch, lines(capture, "disk", MAX_RELEASES, 1000))
-    return {line[2]: int(line[1]) for line in matches if line}
+    return {line[2]: int(line[1]) for line in matches if line and int(line[1]) <= _MAX_UID}
 
 
 def _said(capture: Capture) -> dict[str, list[str]]:

@@ -636,6 +636,11 @@ def test_the_release_names_for_which_only_root_can_write_are_read() -> None:
         assert needs_root("mixed", "sh") == {}
 
 
+def test_a_uid_that_no_user_can_have_is_not_read() -> None:
+    disk = "needs-root 4294967294 a\nneeds-root 4294967295 b\nneeds-root 9999999999 c\n"
+    assert facts_of({"disk": disk}).needs_root == {"a": 4294967294}
+
+
 def release(folder: Path) -> Path:
     """A current release of two files, with their record."""
     made = folder / "releases/r1"
