@@ -197,8 +197,7 @@ def take_in(root, params, file):
     if source != path and os.path.isfile(source):  # over what a copy that ended early left there
         arrived = copy(source, path)
     if params["login_uid"] and not kept:  # so that the disk never has it twice beside the release
-        with contextlib.suppress(OSError):
-            os.unlink(source)
+        shutil.rmtree(os.path.dirname(source), ignore_errors=True)
     if arrived != file["sha256"]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -205,6 +205,7 @@ def test_a_user_who_cannot_write_sends_to_folders_from_which_root_takes_the_file
     assert node.begin()["missing"] == files[:1]  # a killed run had not sent all of it
     with pytest.raises(release.Problem, match="arrived damaged"):
         node.install()
+    assert node.begin()["missing"] == files[:1]
     wheel = files[0]["sha256"]
     shutil.copy(tmp_path / "sent" / wheel / files[0]["file"], incoming / wheel)
     assert node.install()["made_by"] == "uv"
@@ -347,8 +348,8 @@ def test_what_was_sent_needs_no_space_again(
         node.begin()
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_link_or_a_pipe_that_was_sent_is_not_taken(
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_file_that_was_sent_as_something_else_is_not_taken_and_does_not_stay(
     release: ModuleType, tmp_path: Path, kind: str
 ) -> None:
     node = Node(release, tmp_path, None)
@@ -359,10 +360,13 @@ def test_a_link_or_a_pipe_that_was_sent_is_not_taken(
     sent.unlink()
     if kind == "link":
         sent.symlink_to("/etc/passwd")
-    else:
+    elif kind == "pipe":
         os.mkfifo(sent)
+    else:
+        (sent / "x").mkdir(parents=True)  # sftp would put the file into it
     with pytest.raises(release.Problem, match="arrived damaged"):
         node.install(login_uid=4711)
+    assert not os.path.lexists(sent)
     assert not [path for path in Path(node.root.path).rglob("*.whl") if path.is_file()]
 
 
