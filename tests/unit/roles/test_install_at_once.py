@@ -330,7 +330,7 @@ def test_nothing_stays_of_a_copy_that_fills_the_disk(release: ModuleType, tmp_pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
-def test_what_was_sent_needs_no_space_again(
+def test_sent_files_need_no_space_again(
     release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node(release, tmp_path, None)

@@ -48,7 +48,7 @@ def test_all_releases_go_and_what_they_shared(root: Any) -> None:
     assert not take_off(root)["changed"]
 
 
-def test_what_was_sent_for_a_release_that_was_never_made_goes(root: Any) -> None:
+def test_files_that_were_sent_for_a_release_that_was_never_made_go(root: Any) -> None:
     take_off(root)
     folders = [Path(root.path, name) for name in ("wheels", ".incoming")]
     for folder in folders:
