@@ -26,7 +26,7 @@ def a_lease_is_not_checked() -> None:
 
 def a_lease_refuses_nobody() -> None:
     """A second run changes a node while the first one does."""
-    _Lease.refuse_other = lambda *_: None
+    _Lease._refuse = lambda *_: None
 
 
 def a_release_is_verified_without_its_checks() -> None:
@@ -88,9 +88,9 @@ def kept_wheels_are_not_used() -> None:
     """A wheel that another release holds is sent again."""
     missing = nodes.release.missing
 
-    def wheels_too(root: Any, params: dict[str, Any], folder: str) -> list[dict[str, str]]:
+    def wheels_too(root: Any, params: dict[str, Any]) -> list[dict[str, str]]:
         wheels = params["wheels"]
-        return [*wheels, *(file for file in missing(root, params, folder) if file not in wheels)]
+        return [*wheels, *(file for file in missing(root, params) if file not in wheels)]
 
     nodes.release.missing = wheels_too
 
