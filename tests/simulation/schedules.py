@@ -317,7 +317,7 @@ class Schedule:
         def refused() -> None:
             try:
                 controller.again(self.plan(controller, VERSIONS[0]))
-            except LockedError:
+            except (LockedError, KeyboardInterrupt):  # a Ctrl-C of the first run ends it, too
                 return
             except (OSError, FleetbuildError):
                 if controller.full:
