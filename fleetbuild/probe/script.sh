@@ -166,13 +166,13 @@ read_disk() {
   df -PTk "$workspace" "$install" || df -Pk "$workspace" "$install" || return
   is_read_only "$install" && echo read-only
   user=$(id -u)
-  [ "$user" = 0 ] || each_for_root
+  [ "$user" = 0 ] || each_unwritable
   return 0
 }
 
 # The release names for which only root can write, each with the user who cannot: as `writable` in
 # the module release.
-each_for_root() {
+each_unwritable() {
   for root in "$install_path" "$install_path"/*; do
     name=default
     [ "$root" = "$install_path" ] || { [ -d "$root/releases" ] && name=${root##*/}; } || continue

@@ -425,9 +425,9 @@ def begin(root, params, check):
         counter, took_over, left = lease.take(
             *(params[name] for name in ("controller", "plan", "release_id", "lease")), wheels
         )
-        for name in set(left).difference(wheels) if params["staging"] else ():
-            shutil.rmtree(os.path.join(params["staging"], name), ignore_errors=True)
         if params["staging"]:
+            for name in set(left).difference(wheels):
+                shutil.rmtree(os.path.join(params["staging"], name), ignore_errors=True)
             expect(params, files)
     return {**found, "changed": True, "counter": counter, "took_over": took_over}
 
