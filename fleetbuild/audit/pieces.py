@@ -71,7 +71,15 @@ def _parts(data: bytes, pieces: list[Piece], margin: int) -> Iterator[Chunk]:
 
 
 def find(data: bytes, text: bytes, start: int, end: int) -> int:
-    """Return where a short text begins next, or -1, as bytes.find; pages are given back."""
+    """Return where a short text begins next, or -1, as bytes.find; pages are given back.
+
+    Python 3.11 reads the byte behind the searched ones, and behind a mapped file may be no memory:
+    the end is compared by itself.
+    """
+    end = min(end, len(data))
+    last = end - len(text)
+    ends_here = last >= start and data[last:end] == text
+    end = min(end, len(data) - 1)
     while start < end:
         stop = min(end, start + _CHUNK)
         found = data.find(text, start, min(end, stop + len(text) - 1))
@@ -79,7 +87,7 @@ def find(data: bytes, text: bytes, start: int, end: int) -> int:
             return found
         forget(data, start, stop)
         start = stop
-    return -1
+    return last if ends_here else -1
 
 
 def forget(data: bytes, start: int, end: int) -> None:

@@ -143,6 +143,26 @@ def test_a_search_through_a_large_file_gives_its_pages_back(tmp_path, monkeypatc
     assert grown * mmap.PAGESIZE < 16 << 20
 
 
+def test_a_search_goes_to_the_last_byte_of_whole_pages(tmp_path):
+    """Each second mapping of a row is closed: behind each other one lies no memory."""
+    path = tmp_path / "pages"
+    path.write_bytes(b"x" * (2 * mmap.PAGESIZE - 4) + b"text")
+    script = (
+        "import mmap\nfrom fleetbuild.audit.pieces import find\n"
+        f"file = open({str(path)!r}, 'rb')\n"
+        "many = [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) for _ in range(8)]\n"
+        "for place in range(0, 8, 2):\n    many[place].close()\n"
+        "for data in many[1::2]:\n"
+        "    size = len(data)\n"
+        "    print(find(data, b'text', 0, size), find(data, b'text', size - 4, size),\n"
+        "          find(data, b'text', size - 3, size), find(data, b'text', 0, size - 1),\n"
+        "          find(data, b'xtexx', 0, size), find(data, b'tex', 0, size + 9))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    at = 2 * mmap.PAGESIZE - 4
+    assert done.stdout.splitlines() == [f"{at} {at} -1 -1 -1 {at}"] * 4
+
+
 def test_overlapping_segments_and_many_symbols_are_bounded():
     import struct  # noqa: PLC0415
     import time  # noqa: PLC0415
