@@ -5,6 +5,7 @@ A test compares CONFIG with the model, key by key.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from fleetbuild.errors import UsageError
@@ -121,6 +122,9 @@ def init(folder: Path | str = ".") -> tuple[Path, Path]:
         config.write_text(editor_comment("config") + CONFIG, encoding="utf-8")
         inventory.write_text(INVENTORY, encoding="utf-8")
     except OSError as problem:
+        for file in (config, inventory):  # an empty one would keep the next run from writing
+            with contextlib.suppress(OSError):
+                file.unlink()
         raise_if_full(problem)
         raise UsageError(
             f"{problem.filename} cannot be written: {problem.strerror}.",

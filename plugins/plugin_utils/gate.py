@@ -10,6 +10,7 @@ in fleetbuild's own playbooks, by playbooks/action_plugins.
 """
 
 import importlib.util
+import inspect
 import re
 import resource
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins import action
 
-from . import advice, replies
+from . import advice, programs, replies
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,60}")
 # The most bytes of a file that is fetched. A node may say another size than it sends.
@@ -35,7 +36,10 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
     spec = importlib.util.spec_from_file_location(f"fleetbuild_guards_{name}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    needed = ("_parse_returned_data", "_execute_module", "_remote_expand_user", "_make_tmp_path")
+    needed = (
+        "_parse_returned_data", "_execute_module", "_remote_expand_user", "_make_tmp_path",
+        "_is_pipelining_enabled", "_compute_environment_string", "_low_level_execute_command",
+    )  # fmt: skip
     if not all(hasattr(module.ActionModule, method) for method in needed):
         raise AnsibleError("fleetbuild cannot check the replies of nodes with this ansible-core.")
 
@@ -61,7 +65,31 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
                 str(module_name or self._task.action),
                 dict(self._task.args if module_args is None else module_args),
             )
+            if self._is_quick(**kwargs):
+                return self._execute_program()
             return super()._execute_module(module_name, module_args, *args, **kwargs)
+
+        def _is_quick(self, task_vars: Any = None, wrap_async: bool = False, **_: Any) -> bool:
+            """Return whether this is a module of ours, and the Python that runs it is known."""
+            python = (task_vars or {}).get("ansible_python_interpreter")
+            self._python = str(self._templar.template(python))
+            return bool(
+                self._asked[0] in programs.NAMES
+                and self._python.startswith("/")
+                and self._is_pipelining_enabled("new", wrap_async)
+                and not self._task.delegate_to
+            )
+
+        def _execute_program(self) -> dict[str, Any]:
+            name, arguments = self._asked
+            arguments = {**arguments, "_ansible_check_mode": self._task.check_mode}
+            self._used_interpreter = f"#!{self._python}"  # for the message if it is missing
+            shell, environment = self._connection._shell, self._compute_environment_string()
+            command = shell.build_module_command(environment, self._used_interpreter, "").strip()
+            program = programs.program(name, arguments)
+            said = self._low_level_execute_command(command, in_data=program)
+            named = inspect.signature(super()._parse_returned_data).parameters
+            return self._parse_returned_data(said, *(["legacy"] if "profile" in named else []))
 
         def _parse_returned_data(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
             reply = super()._parse_returned_data(*args, **kwargs)

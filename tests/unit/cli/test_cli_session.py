@@ -153,6 +153,21 @@ def test_an_error_about_a_full_disk_names_the_file_that_was_written(
     assert f"df -h {plan.parent}) or name another folder" in err
 
 
+def test_init_on_a_full_disk_leaves_no_file_that_the_next_run_would_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Path.write_text
+
+    def fill(path: Path, text: str, **options: str) -> int:
+        write(path, text[: len(text) // 2], **options)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", fill)
+        assert end(lambda _: starter_files.init(tmp_path / "new"), tmp_path) == 1
+    assert all(file.exists() for file in starter_files.init(tmp_path / "new"))
+
+
 def test_verbose_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert end(raises(ZeroDivisionError("by zero")), tmp_path, verbose=True) == 1
     assert "Traceback" in capsys.readouterr().err

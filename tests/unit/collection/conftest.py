@@ -24,7 +24,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ansible(home: Path) -> Run:
     """Run a program of Ansible in an environment that holds this home and nothing more."""
 
-    def run(program: str, *arguments: str, cwd: Path = home) -> str:
+    def run(program: str, *arguments: str, cwd: Path = home, code: int | None = 0) -> str:
         done = subprocess.run(
             [str(PROGRAMS / program), *arguments],
             cwd=cwd,
@@ -41,7 +41,9 @@ def ansible(home: Path) -> Run:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{program} {arguments}:\n{done.stdout[-8000:]}"
+        assert done.returncode == code or code is None, (
+            f"{program} {arguments}:\n{done.stdout[-8000:]}"
+        )
         return done.stdout
 
     return run

@@ -82,6 +82,33 @@ def test_a_playbook_builds_and_installs_a_wheel(ansible: Run, home: Path) -> Non
     assert json.loads((home / "opt/current/manifest.json").read_text())["verified"] is True
 
 
+@pytest.mark.usefixtures("installed")
+def test_modules_answer_the_same_with_ansibles_code_and_without(ansible: Run, home: Path) -> None:
+    """With pipelining, no code of Ansible's goes to the node."""
+    python, sent = home / "python", home / "sent"
+    python.write_text(f'#!/bin/sh\ntee "{sent}" | {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    path = {"path": str(home / "nowhere")}
+    for module, given in (
+        ("release", {"state": "query", "spec": {**path, "keep": "3"}}),
+        ("release", {"state": "query", "spec": {"release": "current"}}),
+        ("verify", {"spec": {**path, "imports": "json"}}),
+    ):
+        answers = []
+        for pipelining, interpreter in (("false", sys.executable), ("true", str(python))):
+            named = {"ansible_python_interpreter": interpreter, "ansible_pipelining": pipelining}
+            words = ("-m", f"fleetbuild.core.{module}", "-a", json.dumps(given))
+            said = ansible(
+                "ansible", "localhost", "-c", "local", *words, "-e", json.dumps(named), code=None
+            )
+            answers.append(said.partition("{")[2])
+        by_ansible, alone = answers
+        assert by_ansible
+        assert alone == by_ansible
+        assert "run('" + module + "'" in sent.read_text()
+        assert "AnsiballZ" not in sent.read_text()
+
+
 def test_the_archive_holds_the_collection_and_nothing_else(archive: Path) -> None:
     with tarfile.open(archive) as tar:
         files = [member.name for member in tar if member.isfile()]
