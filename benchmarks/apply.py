@@ -56,7 +56,12 @@ class Tree:
         began = time.monotonic()
         with tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(
-                line, env=env, cwd=self.checkout, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                line,
+                env=env,
+                cwd=self.state.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
             )
             _, status, used = os.wait4(process.pid, 0)
             wall = time.monotonic() - began
