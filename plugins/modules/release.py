@@ -45,6 +45,11 @@ options:
         says the same.
     type: int
     default: 0
+  begun:
+    description:
+      - With C(begun), the reply to another user of the node. If that user could write, it is the
+        result, and the controller does not ask the node again.
+    type: dict
   whole:
     description: Whether C(begun) has found the release complete, so that C(present) makes nothing.
     type: bool
@@ -249,6 +254,14 @@ for_login:
   description: Whether the folders in C(incoming) belong to the user who logs in.
   returned: state is query or begun
   type: bool
+became:
+  description: Whether another user than the one who logs in began the release.
+  returned: state is begun, and O(begun) is given
+  type: bool
+login_uid:
+  description: The uid of the user who logs in, if that one cannot write. Else 0.
+  returned: state is begun, and O(begun) is given
+  type: int
 missing:
   description: The wheels, and uv, that are still to be sent.
   returned: state is begun
@@ -542,6 +555,7 @@ def main():
             },
             "counter": {"type": "int", "default": 0},
             "login_uid": {"type": "int", "default": 0},
+            "begun": {"type": "dict"},
             "whole": {"type": "bool", "default": False},
             "known_failures": {"type": "list", "elements": "dict", "default": []},
             "node": {"type": "str", "default": "this node"},

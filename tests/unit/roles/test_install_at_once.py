@@ -288,9 +288,8 @@ def test_files_pass_through_another_folder_where_the_login_user_has_none(
     """As where `ansible_become_user` is not root: it can make no folders of the login user's."""
     tasks = yaml.safe_load((ROLES / "install_wheel/tasks/main.yml").read_text())
     (copy,) = (task for task in tasks if task["name"] == "Copy wheels")
-    values = {"install_wheel_needs_root": needs_root, "omit": "omitted"}
-    state = {"for_login": for_login}
-    assert Template(copy["become"]).render(values, install_wheel_state=state) == become
+    state = {"became": needs_root, "for_login": for_login}
+    assert Template(copy["become"]).render(omit="omitted", install_wheel_state=state) == become
 
 
 def test_what_a_login_user_sent_is_removed_once_root_logs_in(

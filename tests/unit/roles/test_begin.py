@@ -1,0 +1,58 @@
+"""Who reserves a release: the user who logs in if that one can write, else root, each asked once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.factories.role_modules import ROLES, plugin
+
+release = plugin("action.release")
+SPEC = {"path": "/opt/x", "login_uid": 0}
+
+
+def begin(monkeypatch: pytest.MonkeyPatch, begun: dict[str, Any], **spec: Any) -> Any:
+    """Return what the task `as root` results in, and what it asked the node."""
+    asked: list[dict[str, Any]] = []
+    action = release.ActionModule.__new__(release.ActionModule)
+    action._task = SimpleNamespace(
+        args={"state": "begun", "spec": {**SPEC, **spec}, "begun": begun}
+    )
+
+    def run(self: Any, *_: Any) -> dict[str, Any]:
+        asked.append(self._task.args)
+        return {"counter": 7, "writable": True, "user": 0}
+
+    monkeypatch.setattr(release.ActionModule.__mro__[1], "run", run)
+    return action.run(None, {}), asked
+
+
+def test_a_node_whose_login_user_can_write_is_not_asked_again(monkeypatch):
+    begun = {"counter": 3, "writable": True, "user": 1000}
+    assert begin(monkeypatch, begun) == ({**begun, "became": False, "login_uid": 0}, [])
+
+
+@pytest.mark.parametrize(
+    ("begun", "spec"),
+    [({"writable": False, "user": 1000}, {}), ({"skipped": True}, {"login_uid": 1000})],
+)
+def test_root_makes_folders_for_the_login_user(monkeypatch, begun, spec):
+    result, (asked,) = begin(monkeypatch, begun, **spec)
+    assert (result["became"], result["login_uid"], result["counter"]) == (True, 1000, 7)
+    assert (asked["login_uid"], "begun" in asked) == (1000, False)
+
+
+def test_later_tasks_become_as_the_reservation_did():
+    tasks = [
+        task
+        for name in ("main", "end")
+        for task in yaml.safe_load((ROLES / f"install_wheel/tasks/{name}.yml").read_text())
+        if "become" in task
+    ]
+    assert [task["name"] for task in tasks] == [
+        "Copy wheels", "Make the release", "End the reservation",
+    ]  # fmt: skip
+    assert all("install_wheel_state.became" in task["become"] for task in tasks)
