@@ -1,4 +1,4 @@
-"""Who reserves a release: the user who logs in if that one can write, else root, each asked once."""
+"""Who reserves a release: the user who logs in if that one can write, else root, each once."""
 
 from __future__ import annotations
 
