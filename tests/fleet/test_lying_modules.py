@@ -151,5 +151,6 @@ def test_an_interpreter_that_ansible_discovers_is_accepted(place: Path) -> None:
 def test_a_node_does_not_choose_which_file_of_the_controller_is_copied_to_it() -> None:
     tasks = _tasks(yaml.safe_load((ROOT / "roles/install_wheel/tasks/main.yml").read_text()))
     (copy,) = (task for task in tasks if "fleetbuild.core.transfer" in task)
-    chosen = "{{ install_wheel_files | selectattr('sha256', 'in', install_wheel_missing) }}"
-    assert copy["fleetbuild.core.transfer"]["files"] == chosen  # type: ignore[index]
+    chosen = "{{ install_wheel_files | selectattr('sha256', 'in', install_wheel_state.missing "
+    files = copy["fleetbuild.core.transfer"]["files"]  # type: ignore[index]
+    assert files == chosen + "| map(attribute='sha256')) }}"
