@@ -103,7 +103,7 @@ def typed(value, about, name):
     kind = about.get("type", "str")
     try:
         value = KINDS[kind](value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, SyntaxError):
         given = type(value).__name__
         raise ValueError(f"argument '{name}' is of type {given}, and {kind} is needed") from None
     if "choices" in about and value not in about["choices"]:
@@ -125,16 +125,33 @@ def as_bool(value):
 
 
 def as_list(value):
+    if isinstance(value, dict):
+        raise ValueError
     if isinstance(value, str):
         return value.split(",")
     return value if isinstance(value, list) else [value]
 
 
 def as_dict(value):
-    value = json.loads(value) if isinstance(value, str) else value
+    value = from_text(value) if isinstance(value, str) else value
     if not isinstance(value, dict):
         raise ValueError
     return value
+
+
+def from_text(text):
+    """Return the value of a text that is JSON, Python or words of key=value."""
+    import ast  # noqa: PLC0415 (5 ms, which few arguments need)
+    import shlex  # noqa: PLC0415
+
+    if not text.startswith("{"):
+        words = shlex.shlex(text.strip(), posix=True)
+        words.whitespace, words.whitespace_split, words.commenters = ", ", True, ""
+        return dict(word.split("=", 1) for word in words) if "=" in text else None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text)
 
 
 def as_path(value):

@@ -32,6 +32,10 @@ GIVEN: list[tuple[str, dict[str, Any]]] = [
     ("release", {"spec": {"wheels": [{"path": "a.whl", "file": "a.whl"}]}}),
     ("release", {"spec": {"wheels": ["a.whl"]}}),
     ("release", {"spec": ["a"]}),
+    ("release", {"spec": "{'path': '/x', 'keep': 3}"}),
+    ("release", {"spec": " path='/a b', keep=3 release=c=d\n"}),
+    ("release", {"spec": "{path: /x}"}),
+    ("release", {"spec": "nothing"}),
     ("verify", {"spec": {"imports": "a,b", "timeout": 5, "files": 0}, "mark": "true"}),
     ("verify", {"spec": {"imports": [1, "b"], "checks": []}, "unmark": 1}),
     ("toolchain", {"python": "/usr/bin/python3", "packages": {}, "gccs": ["11"], "tools": "a"}),
@@ -39,6 +43,7 @@ GIVEN: list[tuple[str, dict[str, Any]]] = [
     ("toolchain", {"python": "/usr/bin/python3", "packages": {}, "cache": "none"}),
     ("build", {"state": "built", "dir": "/x", "spec": {}}),
     ("build", {"state": "waited", "dir": "/x"}),
+    ("toolchain", {"python": "/usr/bin/python3", "packages": {}, "libraries": {"a": "1"}}),
     ("build", {"state": "waited", "dir": "/x", "poll": "2"}),
 ]
 
