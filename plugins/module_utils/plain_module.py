@@ -181,8 +181,10 @@ KINDS = {
 def run(name, texts, arguments):
     """Run a module of the collection; an exception becomes its answer."""
     try:
-        os.getcwd()
-    except OSError:  # a folder that sudo's user cannot enter, or that is gone
+        readable = os.access(os.getcwd(), os.R_OK | os.X_OK)
+    except OSError:  # it is gone
+        readable = False
+    if not readable:  # programs such as podman end in a folder that sudo's user cannot enter
         os.chdir("/")
     sys.meta_path.insert(0, Sources(texts))
     sys.modules["ansible.module_utils.basic"] = sys.modules[__name__]

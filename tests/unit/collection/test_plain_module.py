@@ -116,6 +116,30 @@ def run(name: str, arguments: dict[str, Any], folder: Path) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_program_leaves_a_folder_that_its_user_cannot_enter(is_gone, tmp_path):
+    """Programs that it starts, such as podman, would end there."""
+    texts = {
+        "/modules/trial.py": (
+            "import os\nfrom ansible.module_utils.basic import AnsibleModule\n"
+            "def main():\n    AnsibleModule(argument_spec={}).exit_json(folder=os.getcwd())\n"
+        )
+    }
+    code = f"{Path(plain.__file__).read_text()}\nrun('trial', {texts!r}, {{}})\n"
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    close = "import os\n" + (
+        f"os.rmdir({str(folder)!r})\n"
+        if is_gone
+        # Root may enter every folder; the test must not depend on who runs it.
+        else f"os.access = lambda path, _: path != {str(folder)!r}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-"], input=(close + code).encode(), cwd=folder, stdout=-1, check=True
+    )
+    assert json.loads(done.stdout) == {"folder": "/"}
+
+
 def test_a_program_needs_nothing_but_python(tmp_path):
     (tmp_path / "json.py").write_text("raise SystemExit('of the folder')")
     (tmp_path / "release_root.py").write_text("raise SystemExit('of the folder')")
