@@ -6,8 +6,10 @@ Ansible would send its own code as well, which a node compiles for each executio
 from __future__ import annotations
 
 import base64
+import datetime
 import json
 import zlib
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,16 @@ def program(name: str, arguments: dict[str, Any]) -> bytes:
         for path in paths
         if path.name != _RUNNER
     }
-    sent = json.dumps([texts, arguments], default=str)
+    sent = json.dumps([texts, arguments], default=_plain)
     runner = (_PLUGINS / "module_utils" / _RUNNER).read_text(encoding="utf-8")
     packed = base64.encodebytes(zlib.compress(sent.encode(), 1)).decode()
     return _PROGRAM.format(runner=runner, packed=packed, name=name).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON has no form for, as Ansible sends it: a date, or vaulted text."""
+    if isinstance(value, bytes | Set):
+        raise TypeError(f"A value of type {type(value).__name__} cannot be sent to a node.")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 import sys
+from collections import UserString
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -138,6 +141,15 @@ def test_a_program_leaves_a_folder_that_its_user_cannot_enter(is_gone, tmp_path)
         [sys.executable, "-"], input=(close + code).encode(), cwd=folder, stdout=-1, check=True
     )
     assert json.loads(done.stdout) == {"folder": "/"}
+
+
+def test_values_that_json_lacks_are_sent_as_ansible_sends_them():
+    given = [datetime.date(2026, 1, 31), MappingProxyType({"a": 1}), UserString("vaulted")]
+    sent = json.loads(json.dumps(given, default=programs._plain))
+    assert sent == ["2026-01-31", {"a": 1}, "vaulted"]
+    for refused in ({"a"}, b"a"):
+        with pytest.raises(TypeError, match="cannot be sent"):
+            programs.program("fleetbuild.core.release", {"spec": refused})
 
 
 def test_a_program_needs_nothing_but_python(tmp_path):
