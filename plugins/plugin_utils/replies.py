@@ -221,7 +221,8 @@ SCHEMAS = {
         "encoding": one_of("base64"),
     },
     "async_wrapper": {
-        "started": begun, "finished": begun, "_ansible_suppress_tmpdir_delete": flag,
+        "failed": begun, "started": begun, "finished": begun,
+        "_ansible_suppress_tmpdir_delete": flag,
         "ansible_job_id": matching(r"j?[0-9]{1,20}([.][0-9]{1,20})?"),
     },
     "copy": {"checksum": matching("[0-9a-f]{0,64}")},

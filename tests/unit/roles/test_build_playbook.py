@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import yaml
+from jinja2 import Template
 
 from tests.factories.role_modules import CHECKOUT
 
@@ -71,6 +72,17 @@ def test_files_travel_to_and_from_the_folder_that_the_controller_chose() -> None
     assert copied["dest"] == "{{ build_wheel_place }}/in/"
     assert sent["folder"] == "{{ build_wheel_place }}/incoming"
     assert fetched["src"] == "{{ build_wheel_place }}/out/{{ build_wheel_file }}"
+
+
+def test_a_build_has_ten_minutes_beyond_its_timeout() -> None:
+    """Before ansible-core 2.19 a variable that a template makes is a text, numbers too."""
+    tasks = yaml.safe_load((CHECKOUT / "roles/build_wheel/tasks/build.yml").read_text())
+    start = next(task for task in tasks if "async" in task)
+    wait = next(task for task in tasks if "retries" in task)
+    for timeout in (3000, "3000"):
+        values = {"build_wheel_timeout": timeout, "build_wheel_poll": "60"}
+        said = [Template(text).render(values) for text in (start["async"], wait["retries"])]
+        assert said == ["3600", "60"]
 
 
 def test_a_build_in_a_container_installs_no_toolchain_on_the_node(tmp_path: Path) -> None:
