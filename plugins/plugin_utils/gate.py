@@ -71,13 +71,12 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
 
         def _is_quick(self, task_vars: Any = None, wrap_async: bool = False, **_: Any) -> bool:
             """Return whether this is a module of ours, and the Python that runs it is known."""
+            if self._asked[0] not in programs.NAMES or self._task.delegate_to:
+                return False  # the variable may mean another host, and need values that it lacks
             python = (task_vars or {}).get("ansible_python_interpreter")
             self._python = str(self._templar.template(python))
-            return bool(
-                self._asked[0] in programs.NAMES
-                and self._python.startswith("/")
-                and self._is_pipelining_enabled("new", wrap_async)
-                and not self._task.delegate_to
+            return self._python.startswith("/") and bool(
+                self._is_pipelining_enabled("new", wrap_async)
             )
 
         def _execute_program(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import UserString
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -213,3 +213,21 @@ def test_an_exception_becomes_the_answer(tmp_path):
     said = json.loads(done.stdout)
     assert (done.returncode, said["failed"], said["msg"]) == (1, True, "full: 'x'")
     assert "raise OSError('full') from error" in said["exception"]
+
+
+def test_only_a_module_of_ours_asks_for_the_python_of_its_own_host():
+    """For a delegated task the variable may need values that the other host lacks."""
+    guarded = plugin("plugin_utils.gate").guarded("normal")
+    action = guarded.__new__(guarded)
+    asked = []
+    action._templar = SimpleNamespace(template=lambda text: asked.append(text) or text)
+    action._is_pipelining_enabled = lambda *_: True
+    for name, host, answer in (
+        ("ansible.builtin.stat", None, False),
+        ("fleetbuild.core.release", "other", False),
+        ("fleetbuild.core.release", None, True),
+    ):
+        action._asked, action._task = (name, {}), SimpleNamespace(delegate_to=host)
+        assert action._is_quick({"ansible_python_interpreter": "/python"}) == answer
+        assert len(asked) == answer
+    assert not action._is_quick({"ansible_python_interpreter": "auto"})
