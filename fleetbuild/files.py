@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable
@@ -92,6 +93,22 @@ def raise_if_folder_is_full(folder: Path) -> None:
         except OSError as error:
             error.filename = str(folder)
             raise
+
+
+def own_cache(name: str) -> Path:
+    """Return a folder in this user's cache; see `is_own` before reading what is in it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "fleetbuild" / name
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether this is a folder in which no other user can put a file, pipe or link."""
+    about = folder.lstat()
+    return (
+        stat.S_ISDIR(about.st_mode)
+        and about.st_uid == os.geteuid()
+        and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
 
 
 def remove_old(paths: Iterable[Path], days: float) -> tuple[Path, ...]:

@@ -64,7 +64,7 @@ def _no_inventories_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """Read inventories as if none had been read before. Other caches (uv, pip) stay in use."""
     folder = tmp_path_factory.mktemp("inventories")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fleetbuild.ansible.kept_inventories._folder", lambda: folder)
+        patch.setattr("fleetbuild.ansible.kept_inventories.own_cache", lambda _: folder)
         yield
 
 

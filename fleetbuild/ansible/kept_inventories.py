@@ -20,7 +20,7 @@ from typing import Any
 from fleetbuild.ansible._runner import config_files, find_program
 from fleetbuild.ansible.listing import Listing, is_host_list
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
-from fleetbuild.files import remove_old, write_atomically
+from fleetbuild.files import is_own, own_cache, remove_old, write_atomically
 
 _FORMAT = 1
 _MOST_BYTES, _MOST_FILES, _DAYS = 16 << 20, 5000, 30
@@ -50,10 +50,10 @@ def read_once(
     key = None if vault_arguments(secrets) else _key(source, limit)
     if key is None:
         return read(False)
-    file = _folder() / f"{_digest(str(Path.cwd()), source, repr(limit))}.json"
+    file = own_cache("inventories") / f"{_digest(str(Path.cwd()), source, repr(limit))}.json"
     damaged = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
     with contextlib.suppress(OSError, *damaged):
-        record = json.loads(file.read_bytes()) if _is_own(file.parent) else {}
+        record = json.loads(file.read_bytes()) if is_own(file.parent) else {}
         if record["key"] == key:
             return _listing(record["listing"])
     listing = read(True)
@@ -62,21 +62,6 @@ def read_once(
     if not secret and _key(source, limit) == key:
         _keep(file, {"key": key, "listing": vars(listing)})
     return listing
-
-
-def _is_own(folder: Path) -> bool:
-    """Return whether this is a folder in which no other user can put a record, pipe or link."""
-    about = folder.lstat()
-    return (
-        stat.S_ISDIR(about.st_mode)
-        and about.st_uid == os.geteuid()
-        and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )
-
-
-def _folder() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    return (cache if cache.is_absolute() else Path.home() / ".cache") / "fleetbuild" / "inventories"
 
 
 def _key(source: str, limit: str | None) -> str | None:
@@ -156,7 +141,7 @@ def _keep(file: Path, record: Mapping[str, Any]) -> None:
     """Write the record; a cache that cannot be written costs time and nothing else."""
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_own(file.parent):
+        if is_own(file.parent):
             write_atomically(file, json.dumps(record))
             remove_old(file.parent.glob("*.json"), _DAYS)
 

@@ -8,10 +8,8 @@ then switches to it (see playbooks/install.yml), so a failure leaves the previou
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +20,9 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import around_switch, has_hooks
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
+from fleetbuild.apply.uv_on_nodes import uv_for
 from fleetbuild.audit.downloads import announced_commands, installed_size
-from fleetbuild.files import sha256_of
 from fleetbuild.models import (
-    Facts,
     LockedFile,
     Manifest,
     ManifestWheel,
@@ -38,7 +35,6 @@ from fleetbuild.models import (
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.release import ENVIRONMENT_BYTES
 from fleetbuild.models.role_parameters import InstalledWheel, InstallSpec
-from fleetbuild.plan.resolve.uv import uv_binary
 from fleetbuild.text import count
 
 if TYPE_CHECKING:
@@ -428,18 +424,3 @@ def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:
         fix=result.fix or "",
         log=result.log,
     )
-
-
-def uv_for(facts: Facts) -> dict[str, str]:
-    """Return path, file and sha256 of the uv for this node; empty if the controller has none.
-
-    The controller's own runs on each node of its architecture with glibc. pip serves the others.
-    """
-    glibc = facts.libc is not None and facts.libc.family == "glibc"
-    return _own_uv() if glibc and facts.arch == platform.machine() else {}
-
-
-@cache
-def _own_uv() -> dict[str, str]:
-    path = uv_binary()
-    return {"path": path, "file": "uv", "sha256": sha256_of(Path(path))}

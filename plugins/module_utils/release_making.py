@@ -130,9 +130,9 @@ def uv_of(root, params):
     if not os.path.exists(kept):
         try:
             take_in(root, params, params["uv"])
-        except (Problem, OSError):  # pip does it
+            keep_uv(folder, params["uv"], staged(params, params["uv"]))
+        except (Problem, OSError, EOFError):  # pip does it
             return ""
-        keep_uv(folder, params["uv"], staged(params, params["uv"]))
     forget_uv(folder, params["uv"])
     return kept
 

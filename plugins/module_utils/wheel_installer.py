@@ -7,6 +7,7 @@ Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
+import gzip
 import os
 import shutil
 import subprocess
@@ -31,11 +32,20 @@ def tool_paths(folder, uv):
 
 
 def keep_uv(folder, uv, received):
-    """Move the uv that was received, and whole, to where it is kept."""
+    """Move the uv that was received, and whole, to where it is kept; unpack it if it is packed."""
     path = kept_uv(folder, uv)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    os.chmod(received, 0o755)
-    os.replace(received, path)
+    fresh = received
+    try:
+        if uv["file"].endswith(".gz"):
+            fresh = path + ".new"
+            with gzip.open(received, "rb") as packed, open(fresh, "wb") as there:
+                shutil.copyfileobj(packed, there, 1 << 20)
+        os.chmod(fresh, 0o755)
+        os.replace(fresh, path)
+    except (OSError, EOFError):
+        os.unlink(fresh)  # such as on a full disk, which it would keep full
+        raise
 
 
 def forget_uv(folder, uv):

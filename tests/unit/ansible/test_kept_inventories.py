@@ -14,7 +14,7 @@ import fleetbuild
 from fleetbuild.ansible import Listing, Secrets, kept_inventories, list_inventory, read_once
 from fleetbuild.ansible._runner import Finished, capture
 
-_FOLDER = kept_inventories._folder  # conftest.py replaces it for all tests
+_CACHE = kept_inventories.own_cache  # conftest.py replaces it for all tests
 Count = Callable[..., int]
 HOSTS = {"h1": {"ansible_host": "192.0.2.1"}}
 
@@ -22,7 +22,7 @@ HOSTS = {"h1": {"ansible_host": "192.0.2.1"}}
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("fleetbuild.ansible.kept_inventories._folder", _FOLDER)
+    monkeypatch.setattr("fleetbuild.ansible.kept_inventories.own_cache", _CACHE)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "group_vars").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import platform
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
@@ -21,7 +23,7 @@ import yaml
 from jinja2 import Template
 from uv import find_uv_bin
 
-from fleetbuild.apply.wave import uv_for
+from fleetbuild.apply import uv_on_nodes
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.models.facts import Libc
@@ -154,7 +156,7 @@ def test_a_uv_that_arrived_damaged_is_not_run(release: ModuleType, tmp_path: Pat
 def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_path: Path) -> None:
     """Each of two release names may be installed by a fleetbuild of another version."""
     folder, now = str(tmp_path), time.time()
-    own, other, old = ({"sha256": letter * 64} for letter in "abc")
+    own, other, old = ({"sha256": letter * 64, "file": "uv"} for letter in "abc")
     for uv, days in ((own, 90), (other, 29), (old, 31)):
         received = tmp_path / "received"
         received.write_text("a program")
@@ -391,14 +393,77 @@ def test_a_folder_of_uv_that_others_can_write_is_refused(
         node.root.check(*paths)
 
 
-def test_the_controllers_uv_goes_to_nodes_of_its_kind() -> None:
+def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
-    found = uv_for(Facts(arch=machine, libc=glibc))
-    assert found == {
-        "path": find_uv_bin(), "file": "uv", "sha256": sha256_of(Path(find_uv_bin()))
-    }  # fmt: skip
-    assert uv_for(Facts(arch="other", libc=glibc)) == {}
-    assert uv_for(Facts(arch=machine, libc=Libc(family="musl", version="1.2"))) == {}
+    found = uv_on_nodes.uv_for(Facts(arch=machine, libc=glibc))
+    assert found["file"] == "uv.gz"
+    assert found["sha256"] == sha256_of(Path(found["path"]))
+    assert Path(found["path"]).parent == own_uv
+    assert gzip.decompress(Path(found["path"]).read_bytes()) == Path(find_uv_bin()).read_bytes()
+    assert uv_on_nodes.uv_for(Facts(arch="other", libc=glibc)) == {}
+    assert uv_on_nodes.uv_for(Facts(arch=machine, libc=Libc(family="musl", version="1.2"))) == {}
+
+
+@pytest.fixture
+def own_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the packed uv, in an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    uv_on_nodes.own_uv.cache_clear()
+    yield tmp_path / "cache" / "fleetbuild" / "uv"
+    uv_on_nodes.own_uv.cache_clear()
+
+
+def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
+    first = uv_on_nodes.own_uv()
+    packed = Path(first["path"])
+    other = own_uv / f"{'0' * 64}.gz"
+    other.write_bytes(b"of another version")
+    os.utime(other, (0, 0))
+    uv_on_nodes.own_uv.cache_clear()
+    written = packed.stat().st_mtime_ns
+    assert uv_on_nodes.own_uv() == first
+    assert packed.stat().st_mtime_ns == written
+    packed.unlink()
+    uv_on_nodes.own_uv.cache_clear()
+    assert uv_on_nodes.own_uv() == first
+    assert list(own_uv.iterdir()) == [packed]
+
+
+def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path) -> None:
+    own_uv.mkdir(parents=True)
+    own_uv.chmod(0o777)
+    (own_uv / f"{sha256_of(Path(find_uv_bin()))}.gz").write_bytes(b"a stranger's")
+    assert uv_on_nodes.own_uv()["path"] == find_uv_bin()
+    own_uv.chmod(0o700)
+    shutil.rmtree(own_uv)
+    own_uv.write_text("no folder can be made here")
+    uv_on_nodes.own_uv.cache_clear()
+    assert uv_on_nodes.own_uv()["file"] == "uv"
+
+
+def test_a_packed_uv_is_unpacked_where_it_is_kept(
+    release: ModuleType, tmp_path: Path, own_uv: Path
+) -> None:
+    assert not own_uv.exists()
+    packed = uv_on_nodes.own_uv()
+    node = Node(release, tmp_path, Path(packed["path"]))
+    uv = node.params["uv"]
+    uv["file"] = "uv.gz"
+    folder = Path(node.params["staging"], uv["sha256"])
+    (folder / "uv").rename(folder / "uv.gz")
+    assert node.install()["made_by"] == "uv"
+    kept = Path(installer.kept_uv(node.root.path, uv))
+    assert kept.read_bytes() == Path(find_uv_bin()).read_bytes()
+    assert os.listdir(kept.parent) == ["uv"]
+
+
+def test_a_uv_that_does_not_fit_unpacked_leaves_nothing(tmp_path: Path) -> None:
+    received = tmp_path / "received"
+    received.write_bytes(gzip.compress(b"x" * 1000)[:-9])
+    uv = {"sha256": "a" * 64, "file": "uv.gz"}
+    with pytest.raises(EOFError):
+        installer.keep_uv(str(tmp_path), uv, str(received))
+    assert os.listdir(Path(installer.kept_uv(str(tmp_path), uv)).parent) == []
 
 
 @pytest.mark.parametrize(
