@@ -96,7 +96,7 @@ def raise_if_folder_is_full(folder: Path) -> None:
 
 
 def own_cache(name: str) -> Path:
-    """Return a folder in this user's cache; see `is_own` before reading what is in it."""
+    """Return a folder in this user's cache; ask `is_own` before reading its files."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "fleetbuild" / name
 
