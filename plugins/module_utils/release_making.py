@@ -18,7 +18,7 @@ from .release_lease import changing
 from .release_receiving import keep_wheels, remove_received, staged, take_in
 from .release_root import Problem, remove
 from .release_signature import Signatures
-from .wheel_installer import forget_uv, install, keep_uv, kept_uv, make_environment
+from .wheel_installer import NOT_KEPT, forget_uv, install, keep_uv, kept_uv, make_environment
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -131,7 +131,7 @@ def uv_of(root, params):
         try:
             take_in(root, params, params["uv"])
             keep_uv(folder, params["uv"], staged(params, params["uv"]))
-        except (Problem, OSError, EOFError):  # pip does it
+        except (Problem, *NOT_KEPT):  # pip does it
             return ""
     forget_uv(folder, params["uv"])
     return kept

@@ -12,12 +12,14 @@ import os
 import shutil
 import subprocess
 import time
+import zlib
 
 from .builder.own_pip import pip_wheel
 
 TOOLS = ".tools"  # beside releases; no release name starts so
 OLDEST = 8  # uv installs for Python 3.8 and newer
 UNUSED = 30 * 86400  # seconds, after which another version is removed
+NOT_KEPT = (OSError, EOFError, zlib.error)  # of a full disk, or a packed file that is damaged
 
 
 def kept_uv(folder, uv):
@@ -38,13 +40,16 @@ def keep_uv(folder, uv, received):
     fresh = received
     try:
         if uv["file"].endswith(".gz"):
-            fresh = path + ".new"
+            # Beside what was received: the install of another release name has a folder of its own.
+            fresh = received[: -len(".gz")]
             with gzip.open(received, "rb") as packed, open(fresh, "wb") as there:
                 shutil.copyfileobj(packed, there, 1 << 20)
+            os.unlink(received)  # the wheels need its space now
         os.chmod(fresh, 0o755)
         os.replace(fresh, path)
-    except (OSError, EOFError):
-        os.unlink(fresh)  # such as on a full disk, which it would keep full
+    except NOT_KEPT:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)  # such as on a full disk, which it would keep full
         raise
 
 

@@ -458,12 +458,53 @@ def test_a_packed_uv_is_unpacked_where_it_is_kept(
 
 
 def test_a_uv_that_does_not_fit_unpacked_leaves_nothing(tmp_path: Path) -> None:
-    received = tmp_path / "received"
+    received = tmp_path / "uv.gz"
     received.write_bytes(gzip.compress(b"x" * 1000)[:-9])
     uv = {"sha256": "a" * 64, "file": "uv.gz"}
     with pytest.raises(EOFError):
         installer.keep_uv(str(tmp_path), uv, str(received))
     assert os.listdir(Path(installer.kept_uv(str(tmp_path), uv)).parent) == []
+    assert not (tmp_path / "uv").exists()
+
+
+def test_pip_installs_if_the_packed_uv_is_damaged(release: ModuleType, tmp_path: Path) -> None:
+    """As from a controller with a bad disk: the hash is that of the damaged file."""
+    packed = tmp_path / "uv.gz"
+    packed.write_bytes(gzip.compress(b"x" * 1000)[:10] + b"\xff" * 20)  # zlib.error
+    node = Node(release, tmp_path, packed)
+    uv = node.params["uv"]
+    uv["file"] = "uv.gz"
+    folder = Path(node.params["staging"], uv["sha256"])
+    (folder / "uv").rename(folder / "uv.gz")
+    assert node.install()["made_by"] == "pip"
+
+
+def test_two_release_names_unpack_uv_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds the lock of its own name, and a run that is killed leaves what it wrote."""
+    uv = {"sha256": "a" * 64, "file": "uv.gz"}
+    first, second = (tmp_path / name / "uv.gz" for name in ("a", "b"))
+    for received in (first, second):
+        received.parent.mkdir()
+        received.write_bytes(gzip.compress(b"a program"))
+    copy, killed = installer.shutil.copyfileobj, []
+
+    def killed_meanwhile(packed: Any, there: Any, size: int) -> None:
+        if killed:
+            raise KeyboardInterrupt
+        killed.append(second)
+        copy(packed, there, size)
+        there.flush()
+        with pytest.raises(KeyboardInterrupt):
+            installer.keep_uv(str(tmp_path), uv, str(second))
+
+    monkeypatch.setattr(installer.shutil, "copyfileobj", killed_meanwhile)
+    installer.keep_uv(str(tmp_path), uv, str(first))
+    kept = Path(installer.kept_uv(str(tmp_path), uv))
+    assert kept.read_bytes() == b"a program"
+    assert os.listdir(kept.parent) == ["uv"]
+    assert not first.exists()  # the wheels need the space
 
 
 @pytest.mark.parametrize(
