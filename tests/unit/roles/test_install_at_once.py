@@ -32,6 +32,7 @@ from tests.factories.role_modules import ALONE, ROLES, plugin
 
 installer = plugin("module_utils.wheel_installer")
 receiving = plugin("module_utils.release_receiving")
+PACKED = gzip.compress(b"a stranger's program")
 SCRIPT = b"[console_scripts]\nsmall = small:main\n"
 
 
@@ -420,9 +421,11 @@ def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
     other.write_bytes(b"of another version")
     os.utime(other, (0, 0))
     uv_on_nodes.own_uv.cache_clear()
-    written = packed.stat().st_mtime_ns
+    written = packed.stat().st_ino
+    os.utime(packed, (0, 0))
     assert uv_on_nodes.own_uv() == first
-    assert packed.stat().st_mtime_ns == written
+    assert packed.stat().st_ino == written
+    assert packed.stat().st_mtime > 0  # another version leaves it alone: a run may be sending it
     packed.unlink()
     uv_on_nodes.own_uv.cache_clear()
     assert uv_on_nodes.own_uv() == first
@@ -439,6 +442,38 @@ def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path) -> None:
     own_uv.write_text("no folder can be made here")
     uv_on_nodes.own_uv.cache_clear()
     assert uv_on_nodes.own_uv()["file"] == "uv"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", PACKED, PACKED[:-9], PACKED[:10] + b"\xff" * 20],
+    ids=["empty", "another program", "cut short", "damaged"],
+)  # fmt: skip
+def test_a_file_that_does_not_hold_the_program_is_packed_again(
+    own_uv: Path, content: bytes
+) -> None:
+    first = uv_on_nodes.own_uv()
+    Path(first["path"]).write_bytes(content)
+    uv_on_nodes.own_uv.cache_clear()
+    assert uv_on_nodes.own_uv() == first
+    assert sha256_of(Path(first["path"])) == first["sha256"]
+
+
+def test_the_hash_is_that_of_the_file_that_was_checked(
+    own_uv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node refuses what a stranger puts there later, such as by renaming a folder above."""
+    first = uv_on_nodes.own_uv()
+    read = Path.read_bytes
+
+    def replaced_then(path: Path) -> bytes:
+        content = read(path)
+        path.write_bytes(b"a stranger's")
+        return content
+
+    uv_on_nodes.own_uv.cache_clear()
+    monkeypatch.setattr(Path, "read_bytes", replaced_then)
+    assert uv_on_nodes.own_uv() == first
 
 
 def test_a_packed_uv_is_unpacked_where_it_is_kept(
@@ -470,7 +505,7 @@ def test_a_uv_that_does_not_fit_unpacked_leaves_nothing(tmp_path: Path) -> None:
 def test_pip_installs_if_the_packed_uv_is_damaged(release: ModuleType, tmp_path: Path) -> None:
     """As from a controller with a bad disk: the hash is that of the damaged file."""
     packed = tmp_path / "uv.gz"
-    packed.write_bytes(gzip.compress(b"x" * 1000)[:10] + b"\xff" * 20)  # zlib.error
+    packed.write_bytes(PACKED[:10] + b"\xff" * 20)
     node = Node(release, tmp_path, packed)
     uv = node.params["uv"]
     uv["file"] = "uv.gz"
