@@ -10,6 +10,9 @@ from typing import Any
 
 from ..plugin_utils.gate import guarded
 
+# What the first task has told: a second time, it would be another message or change.
+_TOLD = ("changed", "took_over", "warnings", "deprecations", "ansible_facts")
+
 
 class ActionModule(guarded("normal")):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
@@ -18,7 +21,8 @@ class ActionModule(guarded("normal")):
             return dict(super().run(tmp, task_vars))
         begun = arguments.pop("begun")
         if begun.get("writable"):
-            return {**begun, "became": False, "login_uid": 0}
+            reply = {name: value for name, value in begun.items() if name not in _TOLD}
+            return {**reply, "became": False, "login_uid": 0}
         spec = arguments.get("spec") or {}
         login_uid = int(begun.get("user") or spec.get("login_uid") or 0)
         self._task.args = {**arguments, "login_uid": login_uid}

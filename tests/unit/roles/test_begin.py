@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jinja2 import Environment
 
 from tests.factories.role_modules import ROLES, plugin
 
@@ -32,7 +33,10 @@ def begin(monkeypatch: pytest.MonkeyPatch, begun: dict[str, Any], **spec: Any) -
 
 def test_a_node_whose_login_user_can_write_is_not_asked_again(monkeypatch):
     begun = {"counter": 3, "writable": True, "user": 1000}
-    assert begin(monkeypatch, begun) == ({**begun, "became": False, "login_uid": 0}, [])
+    told = {"changed": True, "took_over": "Another run was killed.", "warnings": ["No Python"]}
+    result, asked = begin(monkeypatch, {**begun, **told})
+    assert result == {**begun, "became": False, "login_uid": 0}
+    assert not asked
 
 
 @pytest.mark.parametrize(
@@ -56,3 +60,24 @@ def test_later_tasks_become_as_the_reservation_did():
         "Copy wheels", "Make the release", "End the reservation",
     ]  # fmt: skip
     assert all("install_wheel_state.became" in task["become"] for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ({}, False),
+        ({"begun": {"failed": True}}, False),
+        ({"begun": {"failed": True}, "state": {"counter": 3}}, False),  # of an earlier role
+        ({"begun": {"writable": True}, "state": {"counter": 3}}, True),
+        ({"begun": {"skipped": True}, "state": {"counter": 3}}, True),
+        ({"begun": {"writable": False}, "state": {"failed": True}}, False),
+        ({"begun": {"writable": True}, "state": {"counter": 0}}, False),
+    ],
+)
+def test_a_role_ends_no_reservation_but_its_own(values: dict[str, Any], ends: bool) -> None:
+    """Else root makes folders of a release that another user is to install."""
+    (task,) = yaml.safe_load((ROLES / "install_wheel/tasks/end.yml").read_text())
+    jinja = Environment(autoescape=False)  # noqa: S701 (no HTML)
+    jinja.tests["failed"] = lambda result: result.get("failed", False)
+    named = {f"install_wheel_{name}": value for name, value in values.items()}
+    assert jinja.compile_expression(task["when"])(named) is ends
