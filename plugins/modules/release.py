@@ -139,8 +139,9 @@ options:
         default: []
       uv:
         description: 'The program uv for this node: C(path) on the controller, C(file) and
-          C(sha256). It is kept beside the releases and installs the wheels. Without it,
-          or where the node does not run it, pip does.'
+          C(sha256). The node unpacks it if C(file) ends in C(.gz). It is kept beside the
+          releases and installs the wheels. Without it, or where the node does not run it,
+          pip does.'
         type: dict
         default: {}
       python:
