@@ -68,7 +68,7 @@ def _packed(program: Path) -> tuple[Path, str]:
 def _hash_if_whole(path: Path, wanted: str) -> str:
     """Return the hash of a packed file if it holds the program of this hash, else "".
 
-    Nodes run as root what has the first hash. Who can rename a folder above the cache can put
+    Nodes run the packed program as root. Who can rename a folder above the cache can put
     another file there at any time, and a disk can damage one.
     """
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..plugin_utils.gate import guarded
 
-# What the first task has told: a second time, it would be another message or change.
+# The first task has told these: a second time, each would be another message or change.
 _TOLD = ("changed", "took_over", "warnings", "deprecations", "ansible_facts")
 
 

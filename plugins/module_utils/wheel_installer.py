@@ -40,7 +40,7 @@ def keep_uv(folder, uv, received):
     fresh = received
     try:
         if uv["file"].endswith(".gz"):
-            # Beside what was received: the install of another release name has a folder of its own.
+            # Beside the packed file: the install of another release name has a folder of its own.
             fresh = received[: -len(".gz")]
             with gzip.open(received, "rb") as packed, open(fresh, "wb") as there:
                 shutil.copyfileobj(packed, there, 1 << 20)

@@ -459,10 +459,10 @@ def test_a_file_that_does_not_hold_the_program_is_packed_again(
     assert sha256_of(Path(first["path"])) == first["sha256"]
 
 
-def test_the_hash_is_that_of_the_file_that_was_checked(
+def test_the_hash_belongs_to_the_file_that_was_checked(
     own_uv: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node refuses what a stranger puts there later, such as by renaming a folder above."""
+    """A node refuses a file that a stranger puts there later, by renaming a folder above."""
     first = uv_on_nodes.own_uv()
     read = Path.read_bytes
 
@@ -503,7 +503,7 @@ def test_a_uv_that_does_not_fit_unpacked_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_pip_installs_if_the_packed_uv_is_damaged(release: ModuleType, tmp_path: Path) -> None:
-    """As from a controller with a bad disk: the hash is that of the damaged file."""
+    """As from a controller with a bad disk, which computes the hash of the damaged file."""
     packed = tmp_path / "uv.gz"
     packed.write_bytes(PACKED[:10] + b"\xff" * 20)
     node = Node(release, tmp_path, packed)
