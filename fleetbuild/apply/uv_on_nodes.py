@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import hashlib
 import os
 import platform
 import shutil
-import zlib
+import stat
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from secrets import token_hex
 
@@ -49,39 +47,39 @@ def _packed(program: Path) -> tuple[Path, str]:
     """Return the packed program in the user's cache, and its hash; raise if it is not usable."""
     folder = own_cache("uv")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not is_own(folder):
-        raise PermissionError(f"Another user can write to {folder}.")
+    if not (is_own(folder) and all(map(_stays, folder.resolve().parents))):
+        raise PermissionError(f"Another user can replace {folder}.")
     wanted = sha256_of(program)
-    path = folder / f"{wanted}.gz"
-    sha256 = _hash_if_whole(path, wanted)
-    if not sha256:
-        _pack(program, path)
+    path = next(filter(_is_whole, folder.glob(f"{wanted}.*.gz")), None)
+    if path is None:
+        path = _pack(program, folder, wanted)
         remove_old(folder.glob("*.gz"), _DAYS)
-        sha256 = _hash_if_whole(path, wanted)
-        if not sha256:
-            raise OSError(f"{path} does not hold {program}.")
     with contextlib.suppress(OSError):  # of a read-only disk
-        os.utime(path)  # so that no other version removes a file that is in use
-    return path, sha256
+        path.touch()  # so that no other version removes a file that is in use
+    return path, _hash_in_name(path)
 
 
-def _hash_if_whole(path: Path, wanted: str) -> str:
-    """Return the hash of a packed file if it holds the program of this hash, else "".
+def _stays(folder: Path) -> bool:
+    """Return whether no other user can rename what is in this folder."""
+    about = folder.stat()
+    shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
+    return about.st_uid in (0, os.geteuid()) and not shared
 
-    Nodes run the packed program as root. Who can rename a folder above the cache can put
-    another file there at any time, and a disk can damage one.
-    """
+
+def _hash_in_name(path: Path) -> str:
+    return path.name.split(".")[1]
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether no disk has damaged the file, and no crash has cut it short."""
     try:
-        content = path.read_bytes()
-        with gzip.open(BytesIO(content)) as unpacked:
-            found = hashlib.file_digest(unpacked, "sha256").hexdigest()
-    except (OSError, EOFError, zlib.error):
-        return ""
-    return hashlib.sha256(content).hexdigest() if found == wanted else ""
+        return sha256_of(path) == _hash_in_name(path)
+    except OSError:
+        return False
 
 
-def _pack(program: Path, path: Path) -> None:
-    fresh = path.with_name(f".{token_hex(4)}.gz")
+def _pack(program: Path, folder: Path, wanted: str) -> Path:
+    fresh = folder / f".{token_hex(4)}.gz"
     try:
         with program.open("rb") as source, fresh.open("xb") as file:
             # Without a name and a time, so that all controllers send the same bytes.
@@ -89,6 +87,6 @@ def _pack(program: Path, path: Path) -> None:
                 shutil.copyfileobj(source, packed, 1 << 20)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        return fresh.replace(folder / f"{wanted}.{sha256_of(fresh)}.gz")
     finally:
         fresh.unlink(missing_ok=True)
