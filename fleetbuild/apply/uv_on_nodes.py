@@ -60,7 +60,7 @@ def _packed(program: Path) -> tuple[Path, str]:
 
 
 def _stays(folder: Path) -> bool:
-    """Return whether no other user can rename what is in this folder."""
+    """Return whether no other user can rename folders in this one."""
     about = folder.stat()
     shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
     return about.st_uid in (0, os.geteuid()) and not shared
