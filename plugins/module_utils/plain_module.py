@@ -37,7 +37,7 @@ class Sources:
         spec.has_location = True
         return spec
 
-    def create_module(self, _):
+    def create_module(self, spec):  # noqa: ARG002
         return None
 
     def exec_module(self, module):
@@ -77,7 +77,7 @@ class AnsibleModule:
 
     def answer(self, **answer):
         sys.stdout.write("\n" + json.dumps(answer) + "\n")
-        sys.exit(1 if answer.get("failed") else 0)
+        raise SystemExit(1 if answer.get("failed") else 0)
 
 
 def filled(given, spec, within=""):
