@@ -124,7 +124,9 @@ class Unbreakable:
 
     def write(self, text: str) -> int:
         try:
-            return self._stream.write(_encodable(text, self.encoding))
+            written = self._stream.write(_encodable(text, self.encoding))
+            self._stream.flush()  # a program, or a log, follows the run through a pipe
+            return written
         except OSError as error:
             self._to_nowhere(error)
             return len(text)

@@ -12,6 +12,7 @@ import typer
 
 from fleetbuild import starter_files
 from fleetbuild.cli.session import Session, read_secrets
+from fleetbuild.cli.show import Output
 from fleetbuild.emit.emission import EmittedFiles
 from fleetbuild.errors import Interrupted, LockedError, UsageError
 from fleetbuild.files import write_atomically
@@ -166,6 +167,19 @@ def test_init_on_a_full_disk_leaves_no_file_that_the_next_run_would_refuse(
         full.setattr(Path, "write_text", fill)
         assert end(lambda _: starter_files.init(tmp_path / "new"), tmp_path) == 1
     assert all(file.exists() for file in starter_files.init(tmp_path / "new"))
+
+
+def test_what_is_said_through_a_pipe_arrives_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python keeps 8 kB for a pipe, so that a build of an hour would be silent in a log."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        Output(json=True).text('{"stage":"build"}\n')
+        assert os.read(reader, 100) == b'{"stage":"build"}\n'
+        Output().say("building")
+        assert os.read(reader, 100) == b"building\n"
+    os.close(reader)
 
 
 def test_verbose_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
