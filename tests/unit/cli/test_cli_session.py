@@ -169,7 +169,7 @@ def test_init_on_a_full_disk_leaves_no_file_that_the_next_run_would_refuse(
     assert all(file.exists() for file in starter_files.init(tmp_path / "new"))
 
 
-def test_what_is_said_through_a_pipe_arrives_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_through_a_pipe_arrives_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python keeps 8 kB for a pipe, so that a build of an hour would be silent in a log."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
