@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import os
 import platform
-import shutil
 import stat
 from functools import cache
 from pathlib import Path
-from secrets import token_hex
 
-from fleetbuild.files import is_own, own_cache, remove_old, sha256_of
+from fleetbuild.files import is_own, own_cache, remove_old, replace_file, sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.plan.resolve.uv import uv_binary
 
@@ -53,7 +52,7 @@ def _packed(program: Path) -> tuple[Path, str]:
     path = next(filter(_is_whole, folder.glob(f"{wanted}.*.gz")), None)
     if path is None:
         path = _pack(program, folder, wanted)
-        remove_old(folder.glob("*.gz"), _DAYS)
+        remove_old(folder.iterdir(), _DAYS)
     with contextlib.suppress(OSError):  # of a read-only disk
         path.touch()  # so that no other version removes a file that is in use
     return path, _hash_in_name(path)
@@ -79,14 +78,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _pack(program: Path, folder: Path, wanted: str) -> Path:
-    fresh = folder / f".{token_hex(4)}.gz"
-    try:
-        with program.open("rb") as source, fresh.open("xb") as file:
-            # Without a name and a time, so that all controllers send the same bytes.
-            with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed:
-                shutil.copyfileobj(source, packed, 1 << 20)
-            file.flush()
-            os.fsync(file.fileno())
-        return fresh.replace(folder / f"{wanted}.{sha256_of(fresh)}.gz")
-    finally:
-        fresh.unlink(missing_ok=True)
+    content = gzip.compress(program.read_bytes(), compresslevel=1, mtime=0)
+    path = folder / f"{wanted}.{hashlib.sha256(content).hexdigest()}.gz"
+    replace_file(str(path), content)
+    return path

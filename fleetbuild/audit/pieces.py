@@ -77,17 +77,15 @@ def find(data: bytes, text: bytes, start: int, end: int) -> int:
     the end is compared by itself.
     """
     end = min(end, len(data))
-    last = end - len(text)
-    ends_here = last >= start and data[last:end] == text
-    end = min(end, len(data) - 1)
-    while start < end:
-        stop = min(end, start + _CHUNK)
-        found = data.find(text, start, min(end, stop + len(text) - 1))
+    last, place = end - len(text), start
+    while place < last:
+        stop = min(last, place + _CHUNK)
+        found = data.find(text, place, stop + len(text) - 1)
         if found >= 0:
             return found
-        forget(data, start, stop)
-        start = stop
-    return last if ends_here else -1
+        forget(data, place, stop)
+        place = stop
+    return last if last >= start and data[last:end] == text else -1
 
 
 def forget(data: bytes, start: int, end: int) -> None:

@@ -18,7 +18,7 @@ class ActionModule(guarded("normal")):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         arguments = dict(self._task.args)
         if "begun" not in arguments:
-            return dict(super().run(tmp, task_vars))
+            return super().run(tmp, task_vars)
         begun = arguments.pop("begun")
         if begun.get("writable"):
             reply = {name: value for name, value in begun.items() if name not in _TOLD}

@@ -65,24 +65,24 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
                 str(module_name or self._task.action),
                 dict(self._task.args if module_args is None else module_args),
             )
-            if self._is_quick(**kwargs):
-                return self._execute_program()
+            python = self._known_python(**kwargs)
+            if python:
+                return self._execute_program(python)
             return super()._execute_module(module_name, module_args, *args, **kwargs)
 
-        def _is_quick(self, task_vars: Any = None, wrap_async: bool = False, **_: Any) -> bool:
-            """Return whether this is a module of ours, and the Python that runs it is known."""
+        def _known_python(self, task_vars: Any = None, wrap_async: bool = False, **_: Any) -> str:
+            """Return the node's Python if it is known and this module can run alone, else ""."""
             if self._asked[0] not in programs.NAMES or self._task.delegate_to:
-                return False  # the variable may mean another host, and need values that it lacks
+                return ""  # the variable may mean another host, and need values that it lacks
             python = (task_vars or {}).get("ansible_python_interpreter")
-            self._python = str(self._templar.template(python))
-            return self._python.startswith("/") and bool(
-                self._is_pipelining_enabled("new", wrap_async)
-            )
+            python = str(self._templar.template(python))
+            fits = python.startswith("/") and self._is_pipelining_enabled("new", wrap_async)
+            return python if fits else ""
 
-        def _execute_program(self) -> dict[str, Any]:
+        def _execute_program(self, python: str) -> dict[str, Any]:
             name, arguments = self._asked
             arguments = {**arguments, "_ansible_check_mode": self._task.check_mode}
-            self._used_interpreter = f"#!{self._python}"  # for the message if it is missing
+            self._used_interpreter = f"#!{python}"  # for the message if it is missing
             shell, environment = self._connection._shell, self._compute_environment_string()
             command = shell.build_module_command(environment, self._used_interpreter, "").strip()
             program = programs.program(name, arguments)

@@ -223,11 +223,11 @@ def test_only_a_module_of_ours_asks_for_the_python_of_its_own_host():
     action._templar = SimpleNamespace(template=lambda text: asked.append(text) or text)
     action._is_pipelining_enabled = lambda *_: True
     for name, host, answer in (
-        ("ansible.builtin.stat", None, False),
-        ("fleetbuild.core.release", "other", False),
-        ("fleetbuild.core.release", None, True),
+        ("ansible.builtin.stat", None, ""),
+        ("fleetbuild.core.release", "other", ""),
+        ("fleetbuild.core.release", None, "/python"),
     ):
         action._asked, action._task = (name, {}), SimpleNamespace(delegate_to=host)
-        assert action._is_quick({"ansible_python_interpreter": "/python"}) == answer
-        assert len(asked) == answer
-    assert not action._is_quick({"ansible_python_interpreter": "auto"})
+        assert action._known_python({"ansible_python_interpreter": "/python"}) == answer
+        assert len(asked) == bool(answer)
+    assert action._known_python({"ansible_python_interpreter": "auto"}) == ""
