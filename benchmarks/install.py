@@ -6,7 +6,8 @@ python -m benchmarks.install --here [--rounds 2] [--before COMMIT]   on this mac
 
 fleetbuild also probes, reserves, verifies and records; the others do not. All take turns in one run
 on one machine, each from an empty install path, with connections of their own. `sessions` counts
-the calls of ssh, sftp and scp by the controller for each node. CPU is the controller's.
+the calls of ssh, sftp and scp by the controller for each node. CPU is the controller's; `with the
+nodes` is the CPU of the whole machine, which is the nodes' too, and includes whatever else it does.
 
 With `--groups` the nodes are of as many kinds. Each group gets a wheel of its own from an sdist
 with a module in C, which an apply beforehand builds: what is measured takes wheels from the store.
@@ -84,6 +85,7 @@ class Way:
     repeats: bool = True  # whether a second run sees that nothing is left to do
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    machine: list[float] = field(default_factory=list)  # the CPU of controller and nodes
     sessions: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     wall_again: list[float] = field(default_factory=list)  # with nothing left to do
@@ -95,9 +97,14 @@ def measure(way: Way, lab: Lab, scratch: Path) -> None:
     empty(lab)
     calls = scratch / "calls"
     calls.write_text("")
+    before = busy()
     way.memory.append(timed(way.run, calls, way.wall, way.cpu))
+    way.machine.append(busy() - before)
     way.sessions.append(len(calls.read_text().splitlines()) / len(lab.nodes))
-    say(f"{way.name}: {way.wall[-1]:.1f} s, CPU {way.cpu[-1]:.1f} s, sessions {way.sessions[-1]}")
+    say(
+        f"{way.name}: {way.wall[-1]:.1f} s, CPU {way.cpu[-1]:.1f} s,"
+        f" with the nodes {way.machine[-1]:.1f} s, sessions {way.sessions[-1]}"
+    )
     if way.repeats:
         timed(way.run, calls, way.wall_again, way.cpu_again)
         say(f"  again: {way.wall_again[-1]:.1f} s, CPU {way.cpu_again[-1]:.1f} s")
@@ -120,6 +127,13 @@ def timed(run: Callable[[Path], int], calls: Path, wall: list[float], cpu: list[
         after.children_user + after.children_system - before.children_user - before.children_system
     )
     return memory
+
+
+def busy() -> float:
+    """Return how many seconds this machine's cores have worked since it started."""
+    first = Path("/proc/stat").read_text().splitlines()[0]
+    user, nice, system, _idle, _waiting, irq, softirq = map(int, first.split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def counting(scratch: Path) -> Path:
@@ -230,16 +244,19 @@ def fleet(nodes: int, groups: int, rounds: int, before: str | None, megabytes: i
         for number in range(rounds):
             for way in found if number % 2 == 0 else found[::-1]:
                 measure(way, lab, scratch)
-    one = {kind: statistics.median(getattr(found[-2], kind)) for kind in ("wall", "cpu")}
+    one = {kind: statistics.median(getattr(found[-2], kind)) for kind in ("wall", "cpu", "machine")}
     load = os.getloadavg()[0]
     say(f"{nodes} node(s), {len(kinds)} group(s), {megabytes} MB, load {load:.1f}; to the playbook")
-    say("| way | wall | CPU | largest process | sessions per node | again: wall | again: CPU |")
-    say("|---|---|---|---|---|---|---|")
+    say(
+        "| way | wall | CPU | with the nodes | largest process | sessions per node"
+        " | again: wall | again: CPU |"
+    )
+    say("|---|---|---|---|---|---|---|---|")
     for way in found:
-        wall, cpu = statistics.median(way.wall), statistics.median(way.cpu)
+        taken = {kind: statistics.median(getattr(way, kind)) for kind in one}
+        ratios = " | ".join(f"{taken[kind]:.1f} s ({taken[kind] / one[kind]:.2f})" for kind in one)
         say(
-            f"| {way.name} | {wall:.1f} s ({wall / one['wall']:.2f}) | {cpu:.1f} s"
-            f" ({cpu / one['cpu']:.2f}) | {max(way.memory) // 1024} MB"
+            f"| {way.name} | {ratios} | {max(way.memory) // 1024} MB"
             f" | {statistics.median(way.sessions):.0f} |"
             + (
                 f" {statistics.median(way.wall_again):.1f} s |"

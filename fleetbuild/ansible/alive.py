@@ -1,7 +1,7 @@
 """Make connections notice a silent node, and end the processes of a run that is interrupted.
 
-In: Ansible's settings, the private folder of a run, its work. Out: variables for ansible-playbook,
-an exit code.
+In: Ansible's settings, the private folder of a run, ciphers, its work. Out: variables for
+ansible-playbook, an exit code.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ _GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 _PROGRAMS = ("ssh", "sftp", "scp")
 
 
-def keepalive(settings: Settings, silence: float, private: Path) -> dict[str, str]:
+def connections(
+    settings: Settings, silence: float, private: Path, ciphers: str = ""
+) -> dict[str, str]:
     """Variables that make ssh give up after `silence` seconds without an answer.
 
-    ssh uses the first value of an option and the extra arguments come last, so the user's ssh_args
-    and ssh_common_args win. The control sockets that Ansible shares between tasks are in the run's
-    folder: a shared connection to a dead node, left by another run, would hang this run.
+    `ciphers` is a value for its option Ciphers. ssh uses the first value of an option and the extra
+    arguments come last, so the user's ssh_args and ssh_common_args win. The control sockets that
+    Ansible shares between tasks are in the run's folder: a shared connection to a dead node, left
+    by another run, would hang this run.
     """
     interval = max(1, round(silence / (_MISSED + 1)))
     ours = f"-o ServerAliveInterval={interval} -o ServerAliveCountMax={_MISSED}"
+    ours += f" -o Ciphers={ciphers}" if ciphers else ""
     env = {
         f"ANSIBLE_{name.upper()}_EXTRA_ARGS": " ".join(
             filter(None, (settings.get(f"ssh.{name}_extra_args"), ours))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fleetbuild.ansible._runner import config_files, private_dir, stream
-from fleetbuild.ansible.alive import interruptible, keepalive
+from fleetbuild.ansible.alive import connections, interruptible
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
@@ -106,7 +106,8 @@ class RunPlaybook(Protocol):
 class Playbooks:
     """Playbooks on the hosts of one inventory; what they print is saved in state_dir/runs.
 
-    `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
+    `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one;
+    `ciphers` to a value of ssh's option Ciphers, used where it is the same for all hosts. A
     host that does not answer for `silence` seconds is unreachable. All hosts that get files at the
     same time share `bandwidth`, in Mbit/s. With `peer_port`, nodes give files to each other. Ctrl-C
     stops Ansible and its workers; `stopping` does the same for runs outside of the main thread.
@@ -119,6 +120,7 @@ class Playbooks:
     bandwidth: float | None = None
     peer_port: int | None = None
     interpreters: Mapping[str, str] = field(default_factory=dict)
+    ciphers: Mapping[str, str] = field(default_factory=dict)
     silence: float = SILENCE
     stopping: Callable[[], bool] = lambda: False
 
@@ -149,7 +151,13 @@ class Playbooks:
                 *vault_arguments(self.secrets),
                 str(_laid_out(private, name)),
             ]
-            env = {**_environment(settings, name), **keepalive(settings, self.silence, private)}
+            ciphers = {self.ciphers.get(host, "") for host in limit}
+            env = {
+                **_environment(settings, name),
+                **connections(
+                    settings, self.silence, private, ciphers.pop() if len(ciphers) == 1 else ""
+                ),
+            }
             code = interruptible(
                 lambda cancelled: stream(
                     "ansible-playbook",

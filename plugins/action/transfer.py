@@ -12,7 +12,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import (
+    AnsibleActionFail,
+    AnsibleAuthenticationFailure,
+    AnsibleConnectionFailure,
+    AnsibleError,
+)
 from ansible.plugins.action import ActionBase
 
 from ..module_utils import relay
@@ -23,6 +28,7 @@ from ..plugin_utils.gate import guarded, limit
 _PLAIN = re.compile(r"(/(?![.]{1,2}(/|$))[A-Za-z0-9_.@+][A-Za-z0-9_.@+-]*)+")
 _SMALL = 4 << 20  # bytes that arrive before nodes could find each other
 _PATIENCE = 10.0  # seconds
+_CALL = ("_build_command", "_bare_run")  # what Ansible makes a call of sftp from
 _RECONNECT = 3  # seconds, in place of Ansible's 10
 _SLACK = 60.0  # seconds, to start sftp for each file
 # The gate limits the memory for an answer.
@@ -86,8 +92,31 @@ class ActionModule(ActionBase):
         return bool(self.get_become_option("become_user") != self._get_remote_user())
 
     def _send(self, hashes: Any) -> None:
-        for sha256 in hashes:
-            self._connection.put_file(self._files[sha256], self._arrivals[sha256])
+        files = [(self._files[sha256], self._arrivals[sha256]) for sha256 in hashes]
+        if not (len(files) > 1 and self._sent_at_once(files)):
+            for here, there in files:
+                self._connection.put_file(here, there)
+
+    def _sent_at_once(self, files: list[tuple[str, str]]) -> bool:
+        """Send files by one call of sftp; return False if they did not all arrive so.
+
+        `put_file` makes a call for each file, tries other ways, too, and explains failures.
+        """
+        ssh = self._connection
+        if ssh.transport != "ssh" or not all(hasattr(ssh, name) for name in _CALL):
+            return False
+        if ssh.get_option("ssh_transfer_method") not in ("smart", "sftp"):
+            return False
+        ssh.host = ssh.get_option("host") or self._play_context.remote_addr
+        command = ssh._build_command(ssh.get_option("sftp_executable"), "sftp", f"[{ssh.host}]")
+        batch = "".join(f"put {shlex.quote(here)} {shlex.quote(there)}\n" for here, there in files)
+        try:
+            code: int = ssh._bare_run(command, batch.encode(), checkrc=False)[0]
+        except AnsibleAuthenticationFailure:
+            raise  # a second attempt with the same password could lock the account
+        except AnsibleError:
+            return False
+        return code == 0
 
     def _peers(self) -> dict[str, Any]:
         """Return how nodes give these files to each other; empty if they do not."""

@@ -8,7 +8,7 @@ description:
   - Sends each file to O(folder), into the folder that its hash names. The folders must be there;
     M(fleetbuild.core.release) with C(state=begun) makes them, and with C(state=present) checks what
     arrived.
-  - A file is streamed from the disk, by one call of C(sftp), over the connection that is open.
+  - Files are streamed from the disk, by one call of C(sftp), over the connection that is open.
 options:
   folder: {description: The folder on the node., type: path, required: true}
   files:

@@ -42,6 +42,7 @@ _OURS = (
 )  # fmt: skip
 # The same by the options that count wherever they stand, after a -A or -X in Ansible's arguments.
 _LAST = ("-a", "-x")
+_ASKING = threading.Lock()
 _PREFIXED = (8, 5)  # since then a question in a server's own words begins with who asks it
 
 
@@ -68,9 +69,14 @@ def settle(login: Login, deadline: Deadline) -> Settings:
     return ask_ssh(words, min(10.0, deadline.left))[0]
 
 
-@functools.cache
 def defaults(ssh: str) -> Settings:
     """Return OpenSSH's default settings, without any configuration file."""
+    with _ASKING:  # the nodes' threads come here at the same time
+        return _defaults(ssh)
+
+
+@functools.cache
+def _defaults(ssh: str) -> Settings:
     return ask_ssh([ssh, "-F", "none", "-G", "--", "localhost"], 10.0)[0]
 
 
@@ -260,16 +266,19 @@ def _is_plain(login: Login) -> bool:
         return False
 
 
+def settings_and_files(words: tuple[str, ...], timeout: float) -> tuple[Settings, Sequence[bytes]]:
+    """Return the settings for a host without a name, and each configuration file that ssh reads."""
+    settings, debug = ask_ssh([words[0], "-v", "-G", *words[1:], "--", _ANY], timeout)
+    return settings, [Path(file).read_bytes() for file in _READ.findall(debug)]
+
+
 def _for_any_host(words: tuple[str, ...], deadline: Deadline) -> Settings | None:
     """Return the settings for all hosts; None if hosts differ or that is unknown."""
     if any("%" in word for word in words):
         return None
     try:
-        settings, debug = ask_ssh(
-            [words[0], "-v", "-G", *words[1:], "--", _ANY], min(10.0, deadline.left)
-        )
-        files = _READ.findall(debug)
-        if not files or any(_BY_HOST.search(Path(file).read_bytes()) for file in files):
+        settings, files = settings_and_files(words, min(10.0, deadline.left))
+        if not files or any(map(_BY_HOST.search, files)):
             return None
     except (NoAnswer, OSError):
         return None  # the question for each node reports the error

@@ -147,12 +147,14 @@ def test_a_step_that_took_too_long_is_named() -> None:
 
 def test_keepalives_do_not_override_the_users_options(tmp_path: Path) -> None:
     mine = "-o ServerAliveInterval=5"
-    env = alive.keepalive({"ssh.ssh_extra_args": mine}, 60, tmp_path)
+    env = alive.connections({"ssh.ssh_extra_args": mine}, 60, tmp_path)
     assert env["ANSIBLE_SSH_EXTRA_ARGS"].startswith(f"{mine} -o ServerAliveInterval=15 ")
     assert env["ANSIBLE_SFTP_EXTRA_ARGS"] == "-o ServerAliveInterval=15 -o ServerAliveCountMax=3"
     assert not {"ANSIBLE_SSH_ARGS", "ANSIBLE_SSH_COMMON_ARGS"} & env.keys()
     assert env["ANSIBLE_SSH_CONTROL_PATH_DIR"] == str(tmp_path / "cp")
-    own = alive.keepalive({"ssh.control_path_dir": "~/mine"}, 60, tmp_path)
+    quick = alive.connections({}, 60, tmp_path, "a,b")["ANSIBLE_SFTP_EXTRA_ARGS"]
+    assert quick == f"{env['ANSIBLE_SFTP_EXTRA_ARGS']} -o Ciphers=a,b"
+    own = alive.connections({"ssh.control_path_dir": "~/mine"}, 60, tmp_path)
     assert "ANSIBLE_SSH_CONTROL_PATH_DIR" not in own
 
 
