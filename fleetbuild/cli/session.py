@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleetbuild import Secrets
 
 PROMPT = "@prompt"
+_HOMELESS = "Could not determine home directory."  # what pathlib says
 
 
 class Session:
@@ -76,6 +77,13 @@ class Session:
                     f"{problem.filename} cannot be used: {problem.strerror}.",
                     f"See what it is (ls -ld {problem.filename}), move it away, and run the same"
                     " command again.",
+                )
+            )
+        elif isinstance(problem, RuntimeError) and str(problem) == _HOMELESS:
+            self._report(
+                UsageError(
+                    f"HOME is not set, and no home folder is known for the user {os.geteuid()}.",
+                    "Name a folder of your own: HOME=FOLDER fleetbuild …",
                 )
             )
         elif problem is not None:

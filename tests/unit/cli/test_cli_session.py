@@ -110,6 +110,15 @@ def test_an_unexpected_error_is_one_line_and_a_file(
     assert "ZeroDivisionError" in (tmp_path / "logs" / "traceback.txt").read_text()
 
 
+def test_a_user_without_a_home_is_told_to_name_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    assert end(lambda _: Path.home(), tmp_path) == 2
+    assert "error: HOME is not set" in capsys.readouterr().err
+
+
 def test_a_full_disk_on_the_controller_is_reported_as_such(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
