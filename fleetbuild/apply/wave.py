@@ -197,6 +197,7 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
     """Return the parameters of the install role that all nodes of a group share."""
     wheels = installed_wheels(progress, group)
     copied = sum(map(_copied, wheels))
+    patches = [patch for wheel in wheels for patch in progress.patches.get(wheel.sha256, ())]
     return {
         "controller": run.state.controller(),
         "plan": run.plan.digest[:16],
@@ -206,6 +207,7 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
         "release": run.plan.release,
         "release_id": str(group.release_id),
         "wheels": wheels,
+        **({"patches": patches} if patches else {}),
         "keep": run.plan.keep,
         "verify": {
             "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
@@ -268,6 +270,12 @@ def installed_wheels(progress: Progress, group: PlannedGroup) -> tuple[Installed
     )
 
 
+def names_of(group: PlannedGroup) -> tuple[tuple[str, str], ...]:
+    """Return the name and version of each of the wheels that `installed_wheels` returns."""
+    built = ((wheel.package, wheel.wheel_version) for wheel in group.wheels)
+    return (*built, *((file.name, file.version) for file in group.dependencies or ()))
+
+
 def needed_space(wheels: Sequence[InstalledWheel]) -> int:
     """Return the bytes that a release needs on a node: copied wheels, their files, the
     environment."""
@@ -282,9 +290,7 @@ def kept_space(progress: Progress, group: PlannedGroup, served: Manifest | None)
     """
     if served is None:
         return 0
-    built = ((wheel.package, wheel.wheel_version) for wheel in group.wheels)
-    about = (*built, *((file.name, file.version) for file in group.dependencies or ()))
-    wheels = zip(installed_wheels(progress, group), about, strict=True)
+    wheels = zip(installed_wheels(progress, group), names_of(group), strict=True)
     return sum(_copied(wheel) for wheel, name in wheels if served.names(*name, wheel.sha256))
 
 
@@ -366,12 +372,20 @@ def _listen(
     step, verification = step_of(event.task), event.result.get("verification")
     # A release that fails its verification is installed.
     if step and step.ends and (event.state in ("ok", "changed") or verification):
-        giver = event.result.get("given_by") if step.stage == "distribute" else None
-        run.tell(step.stage, "ok", f"from {giver}" if giver else "", **about)
+        said = _arrival(event.result) if step.stage == "distribute" else ""
+        run.tell(step.stage, "ok", said, **about)
     if isinstance(verification, dict) and verification.get("ok") is True:
         run.tell("verify", "ok", **about)
     if reply and reply.of == "install" and reply.active:
         _tell_served(run, group, event.host)
+
+
+def _arrival(result: Mapping[str, Any]) -> str:
+    """Return how files came to a node, if not all of them whole and from this machine."""
+    giver, patches = result.get("given_by"), result.get("patches")
+    said = [f"from {giver}"] if giver else []
+    said += [f"{'' if giver else 'wheels copied, '}{patches} as a patch"] if patches else []
+    return ", ".join(said)
 
 
 def _warnings(result: Mapping[str, Any]) -> Iterator[tuple[Stage, str]]:

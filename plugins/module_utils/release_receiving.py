@@ -5,7 +5,8 @@ user who logs in sends them into folders of his own in `.incoming`, from which r
 
 The wheels of complete releases are kept in `.wheels` beside them, so that no wheel is sent again
 that another release holds. Each release has a name of its own there for each of its wheels; the
-file behind these names is the same, so it is gone with the last of the releases.
+file behind these names is the same, so it is gone with the last of the releases. A patch may be
+sent in place of a wheel, if the node keeps the wheel that it is made for (see wheel_patch.py).
 
 Standard library only, Python 3.6 or newer.
 """
@@ -18,7 +19,7 @@ import re
 import shutil
 import stat
 
-from . import release_files
+from . import release_files, wheel_patch
 from .release_root import ASIDE, Problem
 from .wheel_installer import kept_uv
 
@@ -57,23 +58,47 @@ def can_enter(path, user):
 
 
 def wanted_files(params):
-    """Return the wheels, and uv if there are wheels for it."""
+    """Return the wheels, uv if there are wheels for it, and the patches that may come instead."""
     uv = [params["uv"]] if params["wheels"] and params["uv"] else []
-    return params["wheels"] + uv
+    return params["wheels"] + uv + params["patches"]
 
 
 def missing(root, params):
     """Return the files that are still to be sent; a damaged one is sent again."""
     kept = kept_uv(params["path"], params["uv"]) if params["uv"] else ""
     names = kept_names(root)
-    return [
+    lacking = [
         file
         for file in wanted_files(params)
-        if not (file is params["uv"] and os.path.exists(kept))
-        and not is_whole(staged(params, file), file)
-        and not is_sent(params, file)
+        if file not in params["patches"]
+        and not (file is params["uv"] and os.path.exists(kept))
+        and not is_there(params, file)
         and not find_kept(root, file, names)
     ]
+    files = [find_patch(root, params, file, names) or file for file in lacking]
+    return [file for file in files if not is_there(params, file)]
+
+
+def find_patch(root, params, wheel, names):
+    """Return the patch that this node can make a wheel from, or None. `names`: of kept wheels."""
+    for patch in patches_of(params, wheel):
+        if (
+            any(name.startswith(patch["source"]) for name in names)
+            and wheel_patch.usable(patch, staged(params, patch), params["space"])
+            and find_kept(root, {"sha256": patch["source"]}, names)
+        ):
+            return patch
+    return None
+
+
+def patches_of(params, wheel):
+    """Return the patches by which a wheel can be made."""
+    return [patch for patch in params["patches"] if patch["wheel"] == wheel["sha256"]]
+
+
+def is_there(params, file):
+    """Return whether a file has arrived whole."""
+    return is_whole(staged(params, file), file) or is_sent(params, file)
 
 
 def is_sent(params, file):
@@ -158,7 +183,7 @@ def find_kept(root, file, names=None):
 def bytes_there(root, params, lacking):
     """Return the bytes of wheels that take no more space: copied or sent ones, and kept ones where
     a file can have two names. `lacking` are the files that are not there whole."""
-    lacks = {file["sha256"] for file in lacking}
+    lacks = {file.get("wheel", file["sha256"]) for file in lacking}
     total = 0
     for wheel in params["wheels"]:
         if wheel["sha256"] in lacks:
@@ -192,6 +217,11 @@ def take_in(root, params, file):
     kept = find_kept(root, file)
     if kept and linked(kept, path):
         return
+    if not kept and not is_sent(params, file):
+        for patch in patches_of(params, file):
+            if is_there(params, patch) and not wheel_patch.tried(staged(params, patch)):
+                make_from(root, params, file, patch)
+                return
     source = kept or sent(params, file)
     arrived = ""
     if source != path and os.path.isfile(source):  # over what a copy that ended early left there
@@ -206,6 +236,31 @@ def take_in(root, params, file):
             ["run-to-copy"],
         )
     os.chmod(path, 0o644)
+
+
+def make_from(root, params, wheel, patch):
+    """Have a wheel beside the releases, from its patch; raise if other bytes come of it."""
+    take_in(root, params, patch)
+    place, path = staged(params, patch), staged(params, wheel)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    source = find_kept(root, {"sha256": patch["source"]})
+    made = wheel_patch.apply(patch, place, source, path) if source else ""
+    if made != wheel["sha256"]:
+        for left in filter(os.path.lexists, (place, path)):
+            os.unlink(left)
+        raise Problem(
+            "{} could not be made from a patch of the wheel before.".format(wheel["file"]),
+            ["run-to-copy"],
+        )
+    shutil.rmtree(os.path.dirname(place), ignore_errors=True)
+    os.chmod(path, 0o644)
+
+
+def forget_attempts(params):
+    """Remove the unpacked wheels that a killed run left, before the free space is read."""
+    for patch in params["patches"]:
+        wheel_patch.forget_attempt(staged(params, patch))
 
 
 def linked(kept, path):

@@ -137,6 +137,43 @@ options:
             type: list
             elements: str
         default: []
+      patches:
+        description: 'Patches by which wheels can be made from wheels of other releases.
+          One is sent in place of its wheel if the node has what it takes: the other wheel,
+          the program zstd (1.4.5 or newer), memory and disk, and a zlib that compresses
+          as the controller''s.'
+        type: list
+        elements: dict
+        suboptions:
+          path:
+            description: Its path on the controller.
+            type: str
+            required: true
+          file:
+            description: The file's name.
+            type: str
+            required: true
+          sha256:
+            description: Its hash.
+            type: str
+            required: true
+          source:
+            description: The hash of the wheel that it is applied to.
+            type: str
+            required: true
+          wheel:
+            description: The hash of the wheel that it makes.
+            type: str
+            required: true
+          bytes:
+            description: The size of both wheels unpacked, which it takes in memory.
+            type: int
+            required: true
+          zlib:
+            description: A hash of what the zlib does that the wheel was compressed with.
+            type: str
+            required: true
+        default: []
       uv:
         description: 'The program uv for this node: C(path) on the controller, C(file) and
           C(sha256). The node unpacks it if C(file) ends in C(.gz). It is kept beside the
@@ -264,7 +301,7 @@ login_uid:
   returned: state is begun, and O(begun) is given
   type: int
 missing:
-  description: The wheels, and uv, that are still to be sent.
+  description: The wheels, or patches in place of them, and uv, that are still to be sent.
   returned: state is begun
   type: list
   elements: dict
@@ -327,6 +364,7 @@ from ..module_utils.release_receiving import (
     bytes_there,
     can_enter,
     expect,
+    forget_attempts,
     incoming,
     missing,
     wanted_files,
@@ -432,6 +470,8 @@ def begin(root, params, check):
     if check:
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     with locked(root):
+        if params["staging"]:
+            forget_attempts(params)
         if not whole:
             refuse_small_disk(root, params, found["missing"])
         # Of what an earlier run copied, only these files stay on the node.
@@ -531,6 +571,20 @@ SPEC = {
             "file": {"type": "str", "required": True},
             "sha256": {"type": "str", "required": True},
             "commands": {"type": "list", "elements": "str"},
+        },
+        "default": [],
+    },
+    "patches": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "path": {"type": "str", "required": True},
+            "file": {"type": "str", "required": True},
+            "sha256": {"type": "str", "required": True},
+            "source": {"type": "str", "required": True},
+            "wheel": {"type": "str", "required": True},
+            "bytes": {"type": "int", "required": True},
+            "zlib": {"type": "str", "required": True},
         },
         "default": [],
     },

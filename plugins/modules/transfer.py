@@ -58,6 +58,10 @@ given_by:
   description: The host that gave the files.
   returned: if another host did
   type: str
+patches:
+  description: How many of the files are patches, each in place of a wheel.
+  returned: if there was something to send
+  type: int
 not_given:
   description: Why no other host gave them, so that the controller sent them.
   returned: if other hosts were asked, or this one cannot give them on

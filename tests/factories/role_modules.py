@@ -31,6 +31,7 @@ ALONE = {
     "lease": 1800,
     "revoked": [],
     "wheels": [],
+    "patches": [],
     "uv": {},
     "manifest": {},
     "staging": None,

@@ -126,6 +126,10 @@ class FakeStore:
         self.fetched.append(file.name)
         return self.folder / file.file
 
+    def find_served(self, manifest: Manifest, package: str) -> list[Path]:
+        assert manifest
+        return sorted(self.folder.glob(f"served/*/{package}-*.whl"))
+
 
 @dataclass
 class FakeFleet:
