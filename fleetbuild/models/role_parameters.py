@@ -38,7 +38,7 @@ class InstalledWheel(Frozen):
 
 
 class WheelPatch(Frozen):
-    """What is sent in place of a wheel to a node that keeps an earlier one."""
+    """A file that is sent in place of a wheel to a node that keeps an earlier wheel."""
 
     path: Annotated[str, Parameter("Its path on the controller.")]
     file: Annotated[str, Parameter("The file's name.")]
@@ -46,9 +46,7 @@ class WheelPatch(Frozen):
     source: Annotated[str, Parameter("The hash of the wheel that it is applied to.")]
     wheel: Annotated[str, Parameter("The hash of the wheel that it makes.")]
     bytes: Annotated[int, Parameter("The size of both wheels unpacked, which it takes in memory.")]
-    zlib: Annotated[
-        str, Parameter("A hash of what the zlib does that the wheel was compressed with.")
-    ]
+    zlib: Annotated[str, Parameter("A hash of a sample that the controller's zlib compressed.")]
 
 
 class ReleaseSpec(Frozen):

@@ -151,7 +151,7 @@ def _beside(path, name):
 
 
 def find_zstd():
-    """Return the path of a zstd that knows --patch-from, or ""."""
+    """Return the path of a zstd that makes and applies patches, or ""."""
     program = shutil.which("zstd", path=_PATH)
     try:
         said = subprocess.check_output([program or "", "--version"], timeout=60) if program else b""

@@ -26,7 +26,7 @@ NODES = ("avx-1", "avx-2", "avx-3")
 
 
 class Shelf(FakeStore):
-    """A store whose downloads are where those of a real one are."""
+    """A store with the folders of a real one."""
 
     def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
         super().fetch(file, check_cancelled)
@@ -160,7 +160,7 @@ def test_a_damaged_wheel_of_the_store_makes_no_patch(fleet: Fleet, damaged: str)
     assert fleet.warnings == [f"{fleet.new.file} is sent whole, without a patch: {why}"]
 
 
-def test_a_failed_zstd_is_told_in_one_line_and_leaves_nothing(
+def test_a_failure_of_zstd_is_one_line_and_leaves_nothing(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "zstd"

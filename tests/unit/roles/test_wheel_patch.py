@@ -50,7 +50,7 @@ class Unseekable(BytesIO):
 def archive(
     path: Path, entries: list[tuple[str, bytes, int | None]], *, piped: bool = False
 ) -> Path:
-    """An archive of entries with their level; None for one that is stored."""
+    """An archive of entries with their level; None for a stored one."""
     out: Any = Unseekable() if piped else BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         for name, data, level in entries:
@@ -127,7 +127,7 @@ def test_an_entry_that_zlib_does_not_make_stays_as_it_is(tmp_path: Path) -> None
     assert packed_again(raw) == path.read_bytes()
 
 
-def test_what_is_no_archive_or_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.whl", [("a", content(1, 90_000), 6)])
     whole = path.read_bytes()
     for damaged in (b"", whole[:-30], whole[:200] + bytes(500) + whole[700:]):
@@ -238,7 +238,7 @@ def test_another_user_sends_it(upgrade: Upgrade) -> None:
 @pytest.mark.parametrize(
     "lack", ["zstd", "old zstd", "memory", "disk", "zlib", "source", "damaged source"]
 )
-def test_the_wheel_is_sent_where_a_patch_is_no_use(
+def test_the_wheel_is_sent_where_a_patch_cannot_be_used(
     upgrade: Upgrade, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lack: str
 ) -> None:
     source = kept(upgrade.node)["r1"]
@@ -284,7 +284,7 @@ def test_other_bytes_fail_the_node_and_the_next_run_sends_the_wheel(
 
 @needs_zstd
 @pytest.mark.parametrize("how", ["patch", "source"])
-def test_what_is_damaged_on_the_way_is_not_used(upgrade: Upgrade, how: str) -> None:
+def test_a_damaged_patch_or_source_is_not_used(upgrade: Upgrade, how: str) -> None:
     assert upgrade.begin() == [upgrade.patch]
     place = upgrade.arrive()
     path = place if how == "patch" else kept(upgrade.node)["r1"]
