@@ -170,7 +170,7 @@ options:
             type: int
             required: true
           zlib:
-            description: A hash of what the zlib does that the wheel was compressed with.
+            description: A hash of a sample that the controller's zlib compressed.
             type: str
             required: true
         default: []
