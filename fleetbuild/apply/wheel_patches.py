@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -34,7 +35,7 @@ _SMALLEST = 8_000_000  # bytes of a wheel
 _MOST_SOURCES = 3  # for one wheel
 _LARGEST = (1 << 31) - 1  # bytes of an unpacked wheel: the largest window of zstd
 _WORTH = 0.75  # of the wheel's size, at most
-_SECONDS = 600  # for each of two steps
+_SECONDS = 600  # for all patches of a run
 _DAYS = 30  # without use, after which a patch is removed
 _KEPT = 2 << 30  # bytes of patches in the store
 Pair = tuple[Path, InstalledWheel]
@@ -46,26 +47,25 @@ def add_patches(run: Run, progress: Progress) -> Progress:
     A wheel without a patch is sent whole, so that nothing that happens here fails a run.
     """
     zstd = shutil.which("zstd")
-    pairs = _pairs(run, progress) if run.plan.bandwidth is not None and zstd else []
-    if not (pairs and zstd):
+    if run.plan.bandwidth is None or not zstd:
         return progress
     folder = run.state.store / "patches"
     patches: dict[str, tuple[WheelPatch, ...]] = {}
-    for done, (old, wheel) in enumerate(pairs):
-        message = f"patch of {wheel.file}"
-        run.tell("distribute", "progress", message, done=done, total=len(pairs))
-        try:
-            patch = _patch(zstd, folder, old, wheel)
-        except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
-            why = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-            run.tell(
-                "distribute", "warning", f"{wheel.file} is sent whole, without a patch: {why[0]}"
-            )
-            continue
-        if patch:
-            patches[wheel.sha256] = (*patches.get(wheel.sha256, ()), patch)
+    pairs, ends = _pairs(run, progress), time.monotonic() + _SECONDS
     with suppress(OSError):
         _remove_unused(folder)
+    for done, (old, wheel) in enumerate(pairs):
+        message = f"making the patch of {wheel.file}"
+        run.tell("distribute", "progress", message, done=done, total=len(pairs))
+        try:
+            patch = _patch(zstd, folder, old, wheel, ends)
+        except (OSError, ValueError) as error:
+            (why,) = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            warning = f"{wheel.file} is sent whole: its patch could not be made: {why}"
+            run.tell("distribute", "warning", warning)
+            break  # the others would most likely fail alike
+        if patch:
+            patches[wheel.sha256] = (*patches.get(wheel.sha256, ()), patch)
     return replace(progress, patches=patches)
 
 
@@ -108,16 +108,17 @@ def _is_source(old: Path, wheel: InstalledWheel, machine: str) -> bool:
     return same_python and fits and old.parent.name != wheel.sha256
 
 
-def _patch(zstd: str, folder: Path, old: Path, wheel: InstalledWheel) -> WheelPatch | None:
+def _patch(
+    zstd: str, folder: Path, old: Path, wheel: InstalledWheel, ends: float
+) -> WheelPatch | None:
     """Return the patch of a pair from the store, or make it; None if it would not be worth it."""
     about = folder / f"{old.parent.name}.{wheel.sha256}.json"
     path = about.with_suffix(".zst")
     found = _read(about)
     if found is None or (found and not _is_whole(path, found["sha256"])):
         folder.mkdir(parents=True, exist_ok=True)
-        remove_old(folder.glob(".part-*"), days=0)  # of a killed run: one at a time holds the lock
         with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as part:
-            found = _make(zstd, Path(part), old, wheel)
+            found = _make(zstd, Path(part), old, wheel, ends)
             if found:
                 Path(part, "patch").replace(path)
         replace_file(str(about), json.dumps(found).encode())
@@ -151,7 +152,7 @@ def _is_whole(path: Path, sha256: str) -> bool:
         return False
 
 
-def _make(zstd: str, part: Path, old: Path, wheel: InstalledWheel) -> dict[str, Any]:
+def _make(zstd: str, part: Path, old: Path, wheel: InstalledWheel, ends: float) -> dict[str, Any]:
     """Make a patch in this folder; return what a node needs to know, {} if it is not worth it."""
     unpacked = max(installed_size(str(path)) for path in (old, wheel.path))
     if unpacked > _LARGEST:
@@ -160,29 +161,34 @@ def _make(zstd: str, part: Path, old: Path, wheel: InstalledWheel) -> dict[str, 
         raise OSError(f"that takes {3 * unpacked / 1e6:.0f} MB of disk at {part.parent}")
     if sha256_of(old) != old.parent.name or sha256_of(Path(wheel.path)) != wheel.sha256:
         raise OSError("a wheel in the store is damaged (fleetbuild store check)")
-    program = str(ansible_dir() / _PROGRAM)
-    said = _run(
-        [sys.executable, "-I", "-S", program, str(old), wheel.path, str(part), str(_LARGEST)]
-    )
+    python = [sys.executable, "-I", "-S", str(ansible_dir() / _PROGRAM)]
+    said = _run([*python, str(old), wheel.path, str(part), str(_LARGEST)], ends)
     patch = part / "patch"
     options = ["-q", "-9", "--long=31", f"--patch-from={part}/old", f"{part}/new", "-o", str(patch)]
-    _run([zstd, *options])
+    _run([zstd, *options], ends)
     if patch.stat().st_size > _WORTH * Path(wheel.path).stat().st_size:
         return {}
     return {**json.loads(said), "sha256": sha256_of(patch)}
 
 
-def _run(command: list[str]) -> str:
-    ran = run_program(command, within=_SECONDS, env={"PATH": os.defpath})
+def _run(command: list[str], ends: float) -> str:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ZSTD_")}
+    try:
+        ran = run_program(command, within=ends - time.monotonic(), env=env)
+    except subprocess.TimeoutExpired:
+        raise OSError(f"all patches together take more than {_SECONDS} s") from None
     if ran.returncode:
         raise OSError(ran.stderr or f"{Path(command[0]).name} ended with code {ran.returncode}")
     return ran.stdout
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the patches that no run has used for long, and the oldest if they are too large."""
-    files = folder.glob("*") if folder.is_dir() else ()
-    remove_old(files, _DAYS)
+    """Remove the patches that no run has used for long, and the oldest if they are too large.
+
+    The run that calls this holds the lock, so that an unfinished patch is of a killed run.
+    """
+    remove_old(folder.glob(".part-*"), days=0)
+    remove_old(folder.glob("*"), _DAYS)
     left = sorted(folder.glob("*.zst"), key=lambda path: path.stat().st_mtime)
     size = sum(path.stat().st_size for path in left)
     while left and size > _KEPT:

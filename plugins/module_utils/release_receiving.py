@@ -67,16 +67,18 @@ def missing(root, params):
     """Return the files that are still to be sent; a damaged one is sent again."""
     kept = kept_uv(params["path"], params["uv"]) if params["uv"] else ""
     names = kept_names(root)
-    lacking = [
-        file
-        for file in wanted_files(params)
-        if file not in params["patches"]
-        and not (file is params["uv"] and os.path.exists(kept))
-        and not is_there(params, file)
-        and not find_kept(root, file, names)
-    ]
-    files = [find_patch(root, params, file, names) or file for file in lacking]
-    return [file for file in files if not is_there(params, file)]
+    found = []
+    for file in wanted_files(params):
+        there = (
+            file in params["patches"]  # is sent in place of its wheel, or not at all
+            or (file is params["uv"] and os.path.exists(kept))
+            or is_there(params, file)
+            or find_kept(root, file, names)
+        )
+        patch = None if there else find_patch(root, params, file, names)
+        if not (there or (patch and is_there(params, patch))):
+            found.append(patch or file)
+    return found
 
 
 def find_patch(root, params, wheel, names):

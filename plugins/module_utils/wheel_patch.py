@@ -19,7 +19,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
 
@@ -90,16 +89,18 @@ def apply(patch, path, source, target):
     """
     with open(_beside(path, "tried"), "wb"):
         pass
-    before = _beside(path, "unpacked")
-    command = [find_zstd(), *OPTIONS, "-d", "-c", "--patch-from=" + before, path]
+    before, zstd = _beside(path, "unpacked"), find_zstd()
+    command = [zstd, *OPTIONS, "-d", "-c", "--patch-from=" + before, path]
     try:
+        if not zstd:
+            return ""
         with open(before, "wb") as out:
             unpack(source, out, patch["bytes"])
-        with open(target, "wb") as out, tempfile.TemporaryFile() as errors:
+        with open(target, "wb") as out:
             os.chmod(target, 0o600)
             child = subprocess.Popen(
                 command, cwd="/", env={"PATH": _PATH}, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=errors,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             try:
                 return pack(child.stdout, out, patch["bytes"])
@@ -128,6 +129,7 @@ def usable(patch, path, needed):
     disk = os.statvfs(existing)
     return (
         not tried(path)
+        and sys.maxsize > 1 << 32  # zstd's largest window, and the memory, take 64 bits
         and disk.f_bavail * disk.f_frsize > max(needed, patch["bytes"]) + _MARGIN
         and free_memory() > patch["bytes"] + _MARGIN
         and bool(find_zstd())

@@ -104,7 +104,7 @@ def test_each_node_may_get_the_patch_which_is_made_once(
     assert Path(patch["path"]).stat().st_size < SIZE / 20
     assert {path.suffix for path in Path(patch["path"]).parent.iterdir()} == {".zst", ".json"}
     assert [each.message for each in fleet.told if each.state == "progress"][-1:] == [
-        f"patch of {fleet.new.file}"
+        f"making the patch of {fleet.new.file}"
     ]
     monkeypatch.setattr(wheel_patches, "_make", None)
     assert fleet.apply() == [[fleet.old.sha256]] * 3
@@ -157,7 +157,8 @@ def test_a_damaged_wheel_of_the_store_makes_no_patch(fleet: Fleet, damaged: str)
     path.write_bytes(path.read_bytes() + b"x")
     assert fleet.apply() == [[], [], []]
     why = "a wheel in the store is damaged (fleetbuild store check)"
-    assert fleet.warnings == [f"{fleet.new.file} is sent whole, without a patch: {why}"]
+    warning = f"{fleet.new.file} is sent whole: its patch could not be made: {why}"
+    assert fleet.warnings == [warning]
 
 
 def test_a_failure_of_zstd_is_one_line_and_leaves_nothing(
@@ -170,6 +171,16 @@ def test_a_failure_of_zstd_is_one_line_and_leaves_nothing(
     assert fleet.apply() == [[], [], []]
     assert [text.rpartition(": ")[2] for text in fleet.warnings] == ["no memory"]
     assert list((fleet.store.folder / "patches").iterdir()) == []
+
+
+def test_a_wheel_is_sent_whole_if_its_patch_takes_too_long(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheel_patches, "_SECONDS", -1)
+    assert fleet.apply() == [[], [], []]
+    assert [text.rpartition(": ")[2] for text in fleet.warnings] == [
+        "all patches together take more than -1 s"
+    ]
 
 
 def test_what_a_killed_run_left_is_removed_and_old_patches_too(
