@@ -55,7 +55,14 @@ def archive(
     with zipfile.ZipFile(out, "w") as file:
         for name, data, level in entries:
             kind = zipfile.ZIP_STORED if level is None else zipfile.ZIP_DEFLATED
-            file.writestr(name, data, kind, level)
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = kind
+            if level == 7:  # with the sizes of a file of more than 4 GB
+                entry._compresslevel = 7
+                with file.open(entry, "w", force_zip64=True) as large:
+                    large.write(data)
+            else:
+                file.writestr(entry, data, kind, level)
     path.write_bytes(out.getvalue())
     return path
 
@@ -77,7 +84,7 @@ def packed_again(path: Path, most: int = MOST) -> bytes:
 
 @pytest.mark.parametrize("piped", [False, True])
 def test_an_archive_is_the_same_after_both_ways(tmp_path: Path, piped: bool) -> None:
-    levels = [6, 9, None, 1, 0, 3, 6, None]
+    levels = [6, 9, None, 1, 0, 3, 7, 6, None]
     entries = [(f"{n}", content(n, 70_000), level) for n, level in enumerate(levels)]
     entries += [("empty", b"", 6), ("folder/", b"", None), ("long", bytes(5 << 20), 9)]
     path = archive(tmp_path / "a.whl", entries, piped=piped)
