@@ -2,12 +2,14 @@
 
 In: the wheels that groups install, and the releases that their nodes serve. Out: the patches that
 may be sent in place of wheels, which the store keeps. Runs before a rollout, if
-`distribute.bandwidth` is set. Each node decides whether it takes one (module_utils/wheel_patch.py).
+`distribute.bandwidth` is so low that patches are quicker. Each node decides whether it takes one
+(module_utils/wheel_patch.py).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -26,7 +28,7 @@ from fleetbuild.apply.pending import pending_groups, pending_nodes
 from fleetbuild.apply.wave import installed_wheels, names_of
 from fleetbuild.audit.downloads import installed_size
 from fleetbuild.files import ansible_dir, remove_old, replace_file, sha256_of
-from fleetbuild.models import Manifest
+from fleetbuild.models import Manifest, Plan
 from fleetbuild.models.role_parameters import InstalledWheel, WheelPatch
 from fleetbuild.programs import run_program
 
@@ -35,6 +37,8 @@ _SMALLEST = 8_000_000  # bytes of a wheel
 _MOST_SOURCES = 3  # for one wheel
 _LARGEST = (1 << 31) - 1  # bytes of an unpacked wheel: the largest window of zstd
 _WORTH = 0.75  # of the wheel's size, at most
+_SAVED = 0.7  # of the wheel's size, usually
+_PACE = 10_000_000  # unpacked bytes a second, for the controller's CPU and then a node's
 _SECONDS = 600  # for all patches of a run
 _DAYS = 30  # without use, after which a patch is removed
 _KEPT = 2 << 30  # bytes of patches in the store
@@ -89,8 +93,19 @@ def _pairs(run: Run, progress: Progress) -> list[Pair]:
     return [
         (old, wheel)
         for wheel, sources in found.values()
-        for old, _ in sources.most_common(_MOST_SOURCES)
+        for old, nodes in sources.most_common(_MOST_SOURCES)
+        if _pays(run.plan, wheel, nodes)
     ]
+
+
+def _pays(plan: Plan, wheel: InstalledWheel, nodes: int) -> bool:
+    """Return whether a patch is likely to save more time on the link than it takes of the CPUs.
+
+    Nodes that give files to each other need the link for each file once.
+    """
+    size = Path(wheel.path).stat().st_size * (1 if plan.peer_port else nodes)
+    saved = _SAVED * size / (125_000 * (plan.bandwidth or math.inf))
+    return saved > installed_size(wheel.path) / _PACE
 
 
 def _releases(served: Iterable[Manifest | None]) -> list[tuple[Manifest, int]]:

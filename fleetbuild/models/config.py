@@ -149,7 +149,8 @@ class Distribute(Frozen):
         None,
         ge=0.1,
         description="Mbit/s for all files that go to nodes at the same time, which share it; over"
-        " SSH; where zstd is, upgrades of large wheels then send patches; default: no limit",
+        " SSH; where zstd is, upgrades of large wheels send patches if that is quicker; default: no"
+        " limit",
     )
     peer_port: int | None = Field(
         None,

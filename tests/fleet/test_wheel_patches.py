@@ -38,7 +38,7 @@ def test_an_upgrade_sends_a_patch_where_zstd_is(
         make_wheel(tmp_path / "wheels", "large", version, files=files)
     config = Config.model_validate({
         "index": [str(tmp_path / "wheels")], "build": {"policy": "published"},
-        "distribute": {"bandwidth": 1000, "peer_port": peer_port}, "rollout": {"canary": 0},
+        "distribute": {"bandwidth": 40, "peer_port": peer_port}, "rollout": {"canary": 0},
     })  # fmt: skip
     told: list[Event] = []
 
