@@ -8,12 +8,13 @@ import shutil
 import sys
 import time
 
-from tests.simulation.broken import BROKEN
-from tests.simulation.schedules import Schedule, prepare
-
 
 def main() -> int:
     """Play the seeds in order; stop at the first that fails, and say how to repeat it."""
+    # Not before this process has its hash seed: it would import all of this twice.
+    from tests.simulation.broken import BROKEN  # noqa: PLC0415
+    from tests.simulation.schedules import Schedule, prepare  # noqa: PLC0415
+
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("first", type=int)
     parser.add_argument("count", type=int, nargs="?", default=1)
