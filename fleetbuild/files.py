@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from secrets import token_hex
 
+_CHUNK = 1 << 16
+
 
 def sha256_of(path: Path) -> str:
     """Return the sha256 of a file."""
@@ -45,9 +47,12 @@ def make_folder(folder: str | Path, mode: int = 0o777) -> None:
 
 
 def read_file(path: str) -> bytes:
-    """Return a file's bytes. Path, and a buffer, take longer than the read of a small file."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.read()
+    """Return a file's bytes. Path, and a file object, take longer than the read of a small file."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        return b"".join(iter(lambda: os.read(handle, _CHUNK), b""))
+    finally:
+        os.close(handle)
 
 
 def replace_file(path: str, content: bytes, *, mode: int = 0o600, lasting: bool = True) -> None:

@@ -181,7 +181,7 @@ class StateDir:
         file = self.root / "controller"
         with _NAMING:
             try:
-                name = file.read_text(encoding="ascii").strip()
+                name = read_file(str(file)).decode("ascii").strip()
             except (FileNotFoundError, UnicodeDecodeError):
                 name = ""
             if not re.fullmatch(r"[0-9a-f]{8}", name):

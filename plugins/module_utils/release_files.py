@@ -129,9 +129,12 @@ def write(path, content, mode=0o644):
 
 
 def read(path):
-    """Return a file's bytes. Without a buffer, that takes a quarter of the time for small files."""
-    with open(path, "rb", buffering=0) as file:
-        return file.read()
+    """Return a file's bytes. A file object makes twice as many system calls for small files."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, CHUNK), b""))
+    finally:
+        os.close(descriptor)
 
 
 def make_folder(path):
