@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
 import sys
@@ -11,6 +12,7 @@ import time
 
 def main() -> int:
     """Play the seeds in order; stop at the first that fails, and say how to repeat it."""
+    gc.disable()  # until all is imported; see prepare()
     # Not before this process has its hash seed: it would import all of this twice.
     from tests.simulation.broken import BROKEN  # noqa: PLC0415
     from tests.simulation.schedules import Schedule, prepare  # noqa: PLC0415

@@ -71,6 +71,7 @@ def prepare() -> Path:
     watch_files()
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(500_000)  # a third of the time otherwise
     render._render_all = _rendered_once(render._render_all, dict)
     render._render_each = _rendered_once(render._render_each, list)
