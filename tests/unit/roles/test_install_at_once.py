@@ -415,6 +415,16 @@ def own_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     uv_on_nodes.own_uv.cache_clear()
 
 
+@pytest.fixture
+def program(own_uv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small program in place of the uv of 38 MB, where it is packed and not run."""
+    path = tmp_path / "program"
+    path.write_bytes(bytes(range(256)) * 40)
+    monkeypatch.setattr(uv_on_nodes, "uv_binary", lambda: str(path))
+    return path
+
+
+@pytest.mark.usefixtures("program")
 def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
     first = uv_on_nodes.own_uv()
     packed = Path(first["path"])
@@ -433,16 +443,16 @@ def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
     assert list(own_uv.iterdir()) == [packed]
 
 
-def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path) -> None:
+def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path, program: Path) -> None:
     own_uv.mkdir(parents=True)
     own_uv.chmod(0o777)
     strange = hashlib.sha256(PACKED).hexdigest()
-    (own_uv / f"{sha256_of(Path(find_uv_bin()))}.{strange}.gz").write_bytes(PACKED)
-    assert uv_on_nodes.own_uv()["path"] == find_uv_bin()
+    (own_uv / f"{sha256_of(program)}.{strange}.gz").write_bytes(PACKED)
+    assert uv_on_nodes.own_uv()["path"] == str(program)
     own_uv.chmod(0o700)
     own_uv.parents[1].chmod(0o777)  # others can rename folders in it
     uv_on_nodes.own_uv.cache_clear()
-    assert uv_on_nodes.own_uv()["path"] == find_uv_bin()
+    assert uv_on_nodes.own_uv()["path"] == str(program)
     own_uv.parents[1].chmod(0o1777)  # as /tmp has: only its owner can
     uv_on_nodes.own_uv.cache_clear()
     assert uv_on_nodes.own_uv()["file"] == "uv.gz"
@@ -457,6 +467,7 @@ def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path) -> None:
     [b"", PACKED, PACKED[:-9], PACKED[:10] + b"\xff" * 20],
     ids=["empty", "another program", "cut short", "damaged"],
 )  # fmt: skip
+@pytest.mark.usefixtures("program")
 def test_a_file_that_does_not_hold_the_program_is_packed_again(
     own_uv: Path, content: bytes
 ) -> None:

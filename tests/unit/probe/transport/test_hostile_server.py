@@ -96,7 +96,9 @@ def good() -> Iterator[list[Node]]:
         yield nodes
 
 
-def probed(nodes: list[Node]) -> tuple[dict[str, Probed | Unreachable], float, float]:
+def probed(
+    nodes: list[Node], timeout: int = 12
+) -> tuple[dict[str, Probed | Unreachable], float, float]:
     """What a probe found, when the last good node's facts came, and when all was over."""
     came = {}
     began = time.monotonic()
@@ -104,7 +106,7 @@ def probed(nodes: list[Node]) -> tuple[dict[str, Probed | Unreachable], float, f
     def listen(event: Event) -> None:
         came[event.node] = time.monotonic() - began
 
-    found = probe(nodes, timeout=12, on_event=listen)
+    found = probe(nodes, timeout=timeout, on_event=listen)
     last = max(came[node.name] for node in nodes if node.name.startswith("good"))
     return found, last, time.monotonic() - began
 
@@ -122,10 +124,11 @@ def test_a_node_with_worst_case_output_does_not_delay_others(
     good: list[Node], answer: str, reason: str | None
 ) -> None:
     usual = min(probed(good)[1] for _ in range(2))
+    timeout = 5 if answer == "drops" else 12  # it is at work until then
     with servers(answer) as (bad,):
         runs = []
         for _ in range(2):  # a busy machine is slow in one of them
-            found, last, whole = probed([bad, *good])
+            found, last, whole = probed([bad, *good], timeout)
             assert all(isinstance(found[node.name], Probed) for node in good)
             worst = found[bad.name]
             if reason is None:
@@ -134,7 +137,7 @@ def test_a_node_with_worst_case_output_does_not_delay_others(
             else:
                 assert isinstance(worst, Unreachable)
                 assert reason in worst.reason
-            assert whole < 14
+            assert whole < timeout + 2
             runs.append(last)
             if last - usual < 1:
                 break
