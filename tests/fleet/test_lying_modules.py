@@ -1,8 +1,9 @@
-"""A node whose modules lie: Ansible acts on nothing that they send, and the other nodes go on."""
+"""Nodes whose modules lie: Ansible acts on nothing that they send, and the other node goes on."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -51,63 +52,66 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"[all:vars]\nansible_ssh_executable={ssh}\njump=-4\n"
         "ansible_ssh_common_args='{{ jump }}'\n[all]\n"
         "good ansible_python_interpreter=/usr/bin/python3\n"
-        f"liar ansible_python_interpreter={tmp_path}/python\n"
+        + "".join(f"{lie} ansible_python_interpreter={tmp_path}/python-{lie}\n" for lie in _LIES)
     )
     return tmp_path
 
 
 def run(
-    place: Path, tasks: list[dict[str, object]], reply: dict[str, object]
+    place: Path, tasks: list[dict[str, object]], lies: Sequence[str], **reply: object
 ) -> tuple[dict[str, HostRun], list[TaskEvent]]:
-    said = json.dumps(_HONEST | reply)
-    (place / "python").write_text(f"#!/bin/sh\n[ $# -gt 0 ] || cat >/dev/null\necho '{said}'\n")
-    (place / "python").chmod(0o755)
+    """Run the tasks on the good node, and beside it on one node for each of these lies."""
+    for lie in lies:
+        said, python = json.dumps(_HONEST | _LIES[lie] | reply), place / f"python-{lie}"
+        python.write_text(f"#!/bin/sh\n[ $# -gt 0 ] || cat >/dev/null\necho '{said}'\n")
+        python.chmod(0o755)
     play = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
     (place / "playbooks" / "try.yml").write_text(yaml.safe_dump(play))
     events: list[TaskEvent] = []
     hosts = Playbooks(inventory="hosts", state_dir=place / "state").run(
-        "try.yml", limit=["good", "liar"], extravars={}, on_event=events.append
+        "try.yml", limit=["good", *lies], extravars={}, on_event=events.append
     )
     return hosts, events
 
 
-@pytest.mark.parametrize("lie", _LIES)
-def test_a_reply_that_would_set_variables_is_refused_and_other_nodes_go_on(
-    place: Path, lie: str
-) -> None:
-    show = {"jump": "{{ hostvars.good.jump }} {{ hostvars.liar.jump }}", "chosen": "{{ groups }}"}
+def test_a_reply_that_would_set_variables_is_refused_and_other_nodes_go_on(place: Path) -> None:
+    jumps = " ".join(f"{{{{ hostvars.{host}.jump }}}}" for host in ("good", *_LIES))
+    show = {"jump": jumps, "chosen": "{{ groups }}", "nodes": "{{ ansible_play_hosts_all }}"}
     tasks: list[dict[str, object]] = [
         {"name": "lie", "ansible.builtin.ping": {}},
         {"name": "next", "ansible.builtin.ping": {}},
         {"name": "show", "ansible.builtin.set_fact": show},
     ]
-    hosts, events = run(place, tasks, _LIES[lie])
+    hosts, events = run(place, tasks, list(_LIES))
     assert hosts["good"].state == "ok", hosts["good"].message
-    assert hosts["liar"].state == "failed"
-    assert f"liar answered ansible.builtin.ping with {lie}" in hosts["liar"].message
-    assert "refused" in hosts["liar"].message
-    assert [event.task for event in events if event.host == "liar"] == ["lie"]
-    (reply,) = filter(None, map(role_result_of, (e for e in events if e.host == "liar")))
-    assert "Check liar for a replaced Python" in reply.fix
+    for lie in _LIES:
+        assert hosts[lie].state == "failed"
+        assert f"{lie} answered ansible.builtin.ping with {lie}" in hosts[lie].message
+        assert "refused" in hosts[lie].message
+        assert [event.task for event in events if event.host == lie] == ["lie"]
+        (reply,) = filter(None, map(role_result_of, (e for e in events if e.host == lie)))
+        assert f"Check {lie} for a replaced Python" in reply.fix
     (shown,) = (e.result["ansible_facts"] for e in events if e.task == "show")
-    assert shown["jump"] == "-4 -4"
+    assert shown["jump"].split() == ["-4"] * (1 + len(_LIES))
     assert "chosen" not in shown["chosen"]
+    assert set(shown["nodes"]) == {"good", *_LIES}
     assert "evil" not in (place / "argv").read_text()
 
 
-@pytest.mark.parametrize("lie", ["ansible_facts", "add_host"])
-def test_every_kind_of_task_that_the_roles_use_is_checked(place: Path, lie: str) -> None:
+def test_every_kind_of_task_that_the_roles_use_is_checked(place: Path) -> None:
     # A loop whose items are skipped and done: Ansible acts on the items that are not skipped.
     tasks: list[dict[str, object]] = [
         {"name": kind, "loop": [1, 2], "ignore_errors": True, **task}
         for kind, task in _TASKS.items()
     ]
-    _, events = run(place, tasks, {**_LIES[lie], "skipped": True})
-    told = {e.task: json.dumps(e.result) for e in events if e.host == "liar"}
-    assert told.keys() == _TASKS.keys()
-    for kind, result in told.items():
-        assert "fleetbuild refused the answer" in result, kind
-        assert "evil" not in result, kind
+    lies = ("ansible_facts", "add_host")
+    _, events = run(place, tasks, lies, skipped=True)
+    for lie in lies:
+        told = {e.task: json.dumps(e.result) for e in events if e.host == lie}
+        assert told.keys() == _TASKS.keys()
+        for kind, result in told.items():
+            assert "fleetbuild refused the answer" in result, (lie, kind)
+            assert "evil" not in result, (lie, kind)
     assert "evil" not in (place / "argv").read_text()
 
 
@@ -142,9 +146,10 @@ def _tasks(items: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 def test_an_interpreter_that_ansible_discovers_is_accepted(place: Path) -> None:
-    text = (place / "hosts").read_text().replace(f"{place}/python", "auto_silent")
+    lie = "ansible_facts"  # no lie, once its Python is the discovered one
+    text = (place / "hosts").read_text().replace(f"{place}/python-{lie}", "auto_silent")
     (place / "hosts").write_text(text)
-    hosts, _ = run(place, [{"ansible.builtin.ping": {}}, {"ansible.builtin.shell": "true"}], {})
+    hosts, _ = run(place, [{"ansible.builtin.ping": {}}, {"ansible.builtin.shell": "true"}], [lie])
     assert {host.state for host in hosts.values()} == {"ok"}
 
 
