@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetbuild import Config, Fleet
+from tests.fleet.test_apply import source_tree
 from tests.lab import Lab
 
 # A gcc of 2010, which knows no AVX2 and says so, and gcc 11, which is the node's real one.
@@ -41,7 +42,11 @@ def test_a_newer_gcc_beside_the_default_one_builds_the_wheel(
     fleet = Fleet(lab.inventory, config=Config(), state_dir=tmp_path / "state", timeout=15)
     facts = fleet.probe()
     assert facts["old"].toolchain["gcc"] == ("4.5.4",)
-    plan = fleet.plan(["hnswlib==0.8.0"], facts=facts)
+    tree = source_tree(tmp_path / "tiny")
+    (tree / "module.c").rename(tree / "module.cpp")
+    setup = (tree / "setup.py").read_text()
+    (tree / "setup.py").write_text(setup.replace("module.c", "module.cpp"))
+    plan = fleet.plan([f"tiny @ {tree}"], facts=facts)
     (wheel,) = plan.groups[0].wheels
     assert wheel.build_gccs == {"old": "11"}
     assert wheel.requires.compiler == (

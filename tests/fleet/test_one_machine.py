@@ -58,9 +58,9 @@ def test_three_commands_as_a_user_without_root(user: tuple[str, Path], tmp_path:
 
     run(PYTHON, "-m", "venv", "venv")
     run("venv/bin/pip", "install", "-q", "--no-compile", wheel.name)  # few modules are imported
-    applied = run("venv/bin/fleetbuild", "apply", "--package", "hnswlib==0.8.0", "--yes")
+    applied = run("venv/bin/fleetbuild", "apply", "--package", "xxhash==3.6.0", "--yes")
     said = run("venv/bin/fleetbuild", "run", "--", "python", "-c",
-               "import hnswlib; print(hnswlib.__file__)")  # fmt: skip
+               "import xxhash; print(xxhash.__file__)")  # fmt: skip
     own = home / ".local/share/fleetbuild"
     assert said.startswith(f"{own}/releases/")
     assert applied.startswith("No inventory is named, and none is here: taking this machine")

@@ -18,7 +18,7 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
         f"ansible_python_interpreter: {sys.executable}}}}}}}\n"
     )
     (tmp_path / "fleetbuild.yml").write_text(
-        f"packages: [hnswlib==0.8.0]\ninstall: {{path: {tmp_path / 'opt'}}}\n"
+        f"packages: [xxhash==3.6.0]\ninstall: {{path: {tmp_path / 'opt'}}}\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False
