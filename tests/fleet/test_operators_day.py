@@ -1,4 +1,7 @@
-"""An operator's day, as a script that CI could run: tests/fleet/day/day.sh on real SSH nodes."""
+"""An operator's day, as a script that CI could run: tests/fleet/day/day.sh on real SSH nodes.
+
+Its programs are those of the built wheel, in a clean environment far from the checkout.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,29 @@ from typing import Any
 
 import pytest
 import yaml
+from uv import find_uv_bin
 
 from tests.lab import Lab, emulation, runnable
 
+ROOT = Path(__file__).parents[2]
 DAY = Path(__file__).parent / "day"
+
+
+@pytest.fixture
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a virtual environment that holds the wheel and what it requires."""
+    here, uv = tmp_path_factory.mktemp("installed"), find_uv_bin()
+    subprocess.run([uv, "build", "-q", "--no-config", "--wheel", "-o", here, ROOT], check=True)
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, here / "venv"], check=True)
+    (wheel,) = here.glob("fleetbuild-*.whl")
+    into = ["--python", str(here / "venv/bin/python")]
+    subprocess.run([uv, "pip", "install", "-q", *into, wheel], check=True, cwd=here)
+    return here / "venv" / "bin"
 
 
 @pytest.mark.skipif("avx2" not in runnable(), reason="this machine's CPU has no AVX2")
 def test_from_a_requirements_file_to_a_second_version_and_back(
-    make_lab: Callable[[Mapping[str, Any]], Lab], tmp_path: Path
+    make_lab: Callable[[Mapping[str, Any]], Lab], programs: Path, tmp_path: Path
 ) -> None:
     fleet = yaml.safe_load((DAY / "fleet.yml").read_text())
     if emulation.why_not():
@@ -27,7 +44,7 @@ def test_from_a_requirements_file_to_a_second_version_and_back(
     lab = make_lab(fleet)
     lab.stop("away")
     tmp_path.chmod(0o755)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     ran = subprocess.run(
         [DAY / "day.sh", lab.inventory, tmp_path],
         stdin=subprocess.DEVNULL,

@@ -56,6 +56,7 @@ said "CI applies it: events as JSON, one a line"
 ends_with 4 fleetbuild apply --json >events.jsonl
 jq -s . events.jsonl >events.json
 holds events.json '[.[] | select(.stage == "activate" and .state == "ok") | .node] | unique == $good'
+[ -n "$(find .fleetbuild/manifests -name '*.yaml')" ] || { echo "apply wrote no manifests" >&2; exit 1; }
 imports 1.0 gpu-1,old-1,old-2,sudo-1
 
 said "The node that hangs costs each command 15 s, and is left out"
