@@ -13,9 +13,11 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-# Three parts that take long by themselves, and the other tests on nodes in parts of like length.
-_ALONE = "tests/fleet/test_apply.py"
-_FLEET = sorted(path for path in map(str, Path("tests/fleet").glob("test_*.py")) if path != _ALONE)
+# Four parts that take long by themselves, and the other tests on nodes in parts of like length.
+_ALONE = ("tests/fleet/test_apply.py", "tests/fleet/test_operators_day.py")
+_FLEET = sorted(
+    path for path in map(str, Path("tests/fleet").glob("test_*.py")) if path not in _ALONE
+)
 # Coverage is measured of the pure rooms, and doubles the time of every Python that it traces.
 _COVERED = ("--cov", "--cov-report=")
 _PURE = {"hardware", "kubernetes", "models", "plan", "probe", "recipes", "windows"}
@@ -26,19 +28,20 @@ _UNIT = sorted({Path(*path.parts[:3]) for path in Path("tests/unit").rglob("test
 PARTS = {
     "programs": (*(f"tests/unit/{name}" for name in sorted(_PROGRAMS)), "tests/hostile"),
     "pure": (*(f"tests/unit/{name}" for name in sorted(_PURE)), *_COVERED),
-    "fleet-3": _FLEET[3::6],
-    "fleet-5": _FLEET[5::6],
+    "fleet-1": _FLEET[1::6],
     "molecule": ("tests/molecule",),
-    "apply": (_ALONE,),
+    "apply": _ALONE[:1],
+    "day": _ALONE[1:],
+    "fleet-0": _FLEET[0::6],
     "fleet-2": _FLEET[2::6],
     "faults": ("tests/faults",),
+    "fleet-3": _FLEET[3::6],
+    "fleet-4": _FLEET[4::6],
     "unit": (
         *(str(path) for path in _UNIT if path.name not in _PURE | _PROGRAMS),
         "tests/contract",
     ),
-    "fleet-0": _FLEET[0::6],
-    "fleet-4": _FLEET[4::6],
-    "fleet-1": _FLEET[1::6],
+    "fleet-5": _FLEET[5::6],
     "simulation": ("tests/simulation",),
 }
 AT_ONCE = 4  # the tests on nodes wait about half of their time
