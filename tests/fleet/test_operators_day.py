@@ -1,6 +1,6 @@
 """An operator's day, as a script that CI could run: tests/fleet/day/day.sh on real SSH nodes.
 
-Its programs are those of the built wheel, in a clean environment far from the checkout.
+It runs the programs of the built wheel, in a clean environment far from the checkout.
 """
 
 from __future__ import annotations
