@@ -113,6 +113,12 @@ def persist_names(folder):
 
 def write(path, content, mode=0o644):
     """Write a file in one atomic step that survives a loss of power, never through a link."""
+    prepare(path, content, mode)
+    place(path)
+
+
+def prepare(path, content, mode=0o644):
+    """Do all of `write` that needs space; `place` does the rest."""
     fresh, flags = path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         descriptor = os.open(fresh, flags, 0o600)
@@ -124,7 +130,11 @@ def write(path, content, mode=0o644):
         file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
         file.flush()
         os.fsync(descriptor)
-    os.replace(fresh, path)
+
+
+def place(path):
+    """Give a prepared file its name."""
+    os.replace(path + ".new", path)
     persist_names(os.path.dirname(path))
 
 

@@ -109,17 +109,16 @@ class Root:
         """Switch to a release of this history: rename a new symlink over the old one.
 
         The history comes first: nothing that needs space may follow the switch, because a failure
-        then means that nothing switched. If nothing serves yet, it comes after the switch, so that
-        it names no release that never served; `history` adds the current one if it is missing.
+        then means that nothing switched. If nothing serves yet, it gets its name after the switch,
+        so that it names no release that never served; `history` adds the current one to it.
         """
         path, lines = os.path.join(self.path, "history"), "".join(line + "\n" for line in history)
         served = self.serving()
-        if served:
-            release_files.write(path, lines)
+        (release_files.write if served else release_files.prepare)(path, lines)
         self.point_to(release_id)
         if not served:
             with contextlib.suppress(OSError):
-                release_files.write(path, lines)
+                release_files.place(path)
 
     def point_to(self, name):
         """Point `current` to a folder, in one atomic step."""

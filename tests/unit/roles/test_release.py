@@ -163,9 +163,12 @@ def test_a_disk_that_is_full_after_the_switch_does_not_fail_it(
     try:
         for age, name in enumerate("ab"):
             make(root, name, age)
-        activate(release, root, "a")
-        counter = release.begin(root, {**ALONE, "release_id": "b"}, False)["counter"]
         monkeypatch.setattr(os, "replace", fill_up)
+        activate(release, root, "a")
+        # Also without `current`, which a rollback to no release removes.
+        assert Path(root.path, "history").read_text() == "a\n"
+        Path(root.path, "x").unlink()
+        counter = release.begin(root, {**ALONE, "release_id": "b"}, False)["counter"]
         params = {**ALONE, "release_id": "b", "counter": counter, "keep": 1, "in_use": {}}
         assert release.activate(root, params, False)["changed"]
         with pytest.raises(OSError, match="No space"):
