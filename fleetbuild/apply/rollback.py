@@ -57,6 +57,7 @@ def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Pr
     with run.stage("activate", count(len(names), "node"), **about) as outcome:
         task = _Rollback(run, progress, group, why)
         results = around_switch(run, group, names, task) if has_hooks(run) else task(names)
+        results = {name: _said_of_rollback(result) for name, result in results.items()}
         outcome.failures = sum(result.state != "rolled_back" for result in results.values())
     run.state.mark_ended(n for n, each in results.items() if each.state == "rolled_back")
     for result in results.values():
@@ -69,6 +70,14 @@ def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Pr
     return publish_labels(
         run, progress, {name: manifest(run, progress, group, name) for name in names}
     )
+
+
+def _said_of_rollback(result: NodeResult) -> NodeResult:
+    """Return a result which says that a failure, also one of `rollout.before`, is the rollback's."""
+    if result.state == "rolled_back":
+        return result
+    reason = f"The rollback failed, so the new release may still serve: {result.reason}"
+    return result.model_copy(update={"reason": reason})
 
 
 def _why_not(run: Run, group: PlannedGroup, before: Facts) -> str | None:
@@ -140,9 +149,7 @@ class _Rollback:
         if reply and reply.of == "install":
             reason = f"Release {reply.release_id} serves now, and not {before} as before."
             reply = RoleResult(of="failure", ok=False, reason=reason)
-        result = result_without_reply(name, self._group.name, host, reply)
-        reason = f"The rollback failed, so the new release may still serve: {result.reason}"
-        return result.model_copy(update={"reason": reason})
+        return result_without_reply(name, self._group.name, host, reply)
 
 
 def rollback_task(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import next_command, result_lines
 from fleetbuild.errors import BlockedError, Interrupted
 from fleetbuild.models import Event, NodeResult, Plan, PlannedNode, Result
+from fleetbuild.models.hooks import HookCall, HookFailure
 from tests.factories.fleets import facts
 from tests.factories.runs import PYTHON, FakeFleet, FakeStore, group, plan
 
@@ -188,6 +190,26 @@ def test_a_rollback_has_hooks_around_its_switch(fleet: FakeFleet, tmp_path: Path
         ("rollback.yml", ["avx-1", "avx-2"]),
         ("rollout.after", ["avx-1", "avx-2"]),
     ]
+
+
+def test_a_node_that_cannot_be_drained_again_keeps_the_new_release_and_that_is_said(
+    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = fleet.hook
+
+    def fails_again(call: HookCall) -> Mapping[str, HookFailure]:
+        if ("rollout.after", ["avx-1", "avx-2"]) in calls(fleet):
+            fleet.trouble["before", "avx-2"] = "exit code 1."
+        return hook(call)
+
+    monkeypatch.setattr(fleet, "hook", fails_again)
+    fleet.trouble["install.yml", "avx-3"] = "install"
+    result = apply(fleet, tmp_path, made(canary=0), rollback_on_failure=True)
+    assert states(result) == ["rolled_back", "install_failed", "install_failed"]
+    assert of(result, "avx-2").reason == (
+        "The rollback failed, so the new release may still serve: Not switched, because"
+        " rollout.before failed: exit code 1."
+    )
 
 
 def test_the_call_names_the_node_as_kubernetes_does(fleet: FakeFleet, tmp_path: Path) -> None:
