@@ -73,7 +73,7 @@ def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Pr
 
 
 def _said_of_rollback(result: NodeResult) -> NodeResult:
-    """Return a result which says that a failure, also one of `rollout.before`, is the rollback's."""
+    """Return a result which says that a failure, also of `rollout.before`, is the rollback's."""
     if result.state == "rolled_back":
         return result
     reason = f"The rollback failed, so the new release may still serve: {result.reason}"
