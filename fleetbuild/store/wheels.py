@@ -279,13 +279,15 @@ class Store:
             if canonicalize_name(wheel.package) == name
             for path in (self.root / "wheels" / wheel.artifact_key / wheel.sha256).glob("*.whl")
         ]
-        versions = [
-            version
-            for dependency, _, version in (each.partition("==") for each in manifest.dependencies)
-            if canonicalize_name(dependency) == name
+        dependencies = (each.partition("==") for each in manifest.dependencies)
+        served = {version for stem, _, version in dependencies if canonicalize_name(stem) == name}
+        # Read the folder once: a hostile node may name thousands of versions.
+        files = sorted(self.root.glob("files/*/*-*-*.whl"))
+        named = ((path, path.name.split("-")) for path in files)
+        return [
+            *built,
+            *(p for p, (stem, v, *_) in named if v in served and canonicalize_name(stem) == name),
         ]
-        files = (path for ver in versions for path in self.root.glob(f"files/*/*-{ver}-*.whl"))
-        return [*built, *(p for p in files if canonicalize_name(p.name.split("-")[0]) == name)]
 
     def add_file(self, make: Callable[[Path], object], name: str) -> tuple[Path, str]:
         """Store a file made here, such as a packed source tree; return its path and sha256."""
