@@ -106,7 +106,10 @@ class ActionModule(ActionBase):
         ssh = self._connection
         if ssh.transport != "ssh" or not all(hasattr(ssh, name) for name in _CALL):
             return False
-        if ssh.get_option("ssh_transfer_method") not in ("smart", "sftp"):
+        method = ssh.get_option("ssh_transfer_method")
+        if method is None:  # ansible-core 2.16, if the user has not set it
+            method = ssh.get_option("scp_if_ssh")
+        if method not in ("smart", "sftp"):
             return False
         ssh.host = ssh.get_option("host") or self._play_context.remote_addr
         command = ssh._build_command(ssh.get_option("sftp_executable"), "sftp", f"[{ssh.host}]")

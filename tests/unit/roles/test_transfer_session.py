@@ -77,6 +77,20 @@ def test_a_user_who_chose_another_way_keeps_it(tmp_path: Path) -> None:
     assert not (tmp_path / "calls").exists()
 
 
+@pytest.mark.parametrize(("scp_if_ssh", "expected"), [("smart", 1), (True, 2), ("false", 2)])
+def test_the_older_option_of_ansible_2_16_counts_where_it_is_all_there_is(
+    scp_if_ssh: object, expected: int, tmp_path: Path
+) -> None:
+    sender = action(tmp_path)
+    ssh, own = sender._connection, sender._connection.get_option
+    options = {"ssh_transfer_method": None, "scp_if_ssh": scp_if_ssh}
+    ssh.get_option = lambda name, **more: options[name] if name in options else own(name, **more)
+    one_by_one: list[str] = []
+    ssh.put_file = lambda _, there: one_by_one.append(there)
+    sender._send(sender._files)
+    assert len(one_by_one or calls(tmp_path)) == expected
+
+
 def test_a_refused_password_is_not_tried_again(tmp_path: Path) -> None:
     sender = action(tmp_path)
 
