@@ -94,7 +94,12 @@ def find_patch(root, params, wheel, names):
 
 
 def patches_of(params, wheel):
-    """Return the patches by which a wheel can be made."""
+    """Return the patches by which a wheel can be made; none if an earlier run failed with one.
+
+    What ended that one, such as a broken zstd, would most likely end the others, one in each run.
+    """
+    if any(wheel_patch.tried(staged(params, patch)) for patch in params["patches"]):
+        return []
     return [patch for patch in params["patches"] if patch["wheel"] == wheel["sha256"]]
 
 
@@ -221,7 +226,7 @@ def take_in(root, params, file):
         return
     if not kept and not is_sent(params, file):
         for patch in patches_of(params, file):
-            if is_there(params, patch) and not wheel_patch.tried(staged(params, patch)):
+            if is_there(params, patch):
                 make_from(root, params, file, patch)
                 return
     source = kept or sent(params, file)

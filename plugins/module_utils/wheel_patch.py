@@ -85,7 +85,7 @@ def apply(patch, path, source, target):
     """Make a wheel at `target` from a patch, whose file is at `path`, and the wheel at `source`.
 
     Return its sha256, or "" if the patch does not fit. Whatever ends this, even the kernel for
-    want of memory: the next run finds that the patch was tried, and takes the whole wheel.
+    want of memory: the next run finds that the patch was tried, and takes whole wheels.
     """
     with open(_beside(path, "tried"), "wb"):
         pass
@@ -128,8 +128,7 @@ def usable(patch, path, needed):
         existing = os.path.dirname(existing)
     disk = os.statvfs(existing)
     return (
-        not tried(path)
-        and sys.maxsize > 1 << 32  # zstd's largest window, and the memory, take 64 bits
+        sys.maxsize > 1 << 32  # zstd's largest window, and the memory, take 64 bits
         and disk.f_bavail * disk.f_frsize > max(needed, patch["bytes"]) + _MARGIN
         and free_memory() > patch["bytes"] + _MARGIN
         and bool(find_zstd())

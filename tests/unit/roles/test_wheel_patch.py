@@ -290,6 +290,33 @@ def test_other_bytes_fail_the_node_and_the_next_run_sends_the_wheel(
 
 
 @needs_zstd
+def test_after_a_failure_the_next_run_uses_no_other_patch_either(
+    upgrade: Upgrade, tmp_path: Path
+) -> None:
+    """Neither of the same wheel from another source, nor of another wheel that has arrived."""
+    other = {**upgrade.patch, "sha256": "1" * 64}
+    new = make_wheel(tmp_path / "new", "second", "2.0", files={"second/data": b"2"})
+    wheel = {"file": new.name, "sha256": sha256_of(new)}
+    patch = {**upgrade.patch, "wheel": wheel["sha256"], "sha256": sha256_of(upgrade.file)}
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(b"no patch")
+    upgrade.patch["sha256"] = sha256_of(foreign)
+    upgrade.node.params |= {
+        "wheels": [upgrade.wheel, wheel], "patches": [upgrade.patch, other, patch]
+    }  # fmt: skip
+    assert upgrade.begin() == [upgrade.patch, patch]
+    upgrade.arrive(foreign)
+    shutil.copy(upgrade.file, receiving.sent(upgrade.node.params, patch))
+    with pytest.raises(upgrade.node.release.Problem, match="from a patch"):
+        upgrade.node.install()
+    assert upgrade.begin() == [upgrade.wheel, wheel]
+    for file, path in ((upgrade.wheel, upgrade.new), (wheel, new)):
+        shutil.copy(path, receiving.sent(upgrade.node.params, file))
+    assert upgrade.node.install()["active"]
+    assert not Path(upgrade.node.params["staging"]).exists()
+
+
+@needs_zstd
 @pytest.mark.parametrize("how", ["patch", "source"])
 def test_a_damaged_patch_or_source_is_not_used(upgrade: Upgrade, how: str) -> None:
     assert upgrade.begin() == [upgrade.patch]
