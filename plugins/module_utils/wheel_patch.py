@@ -16,9 +16,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+import threading
 import zipfile
 import zlib
 
@@ -32,6 +34,7 @@ _CHUNK = 1 << 16
 _OLDEST = (1, 4, 5)  # the first zstd with --patch-from
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _MARGIN = 64 << 20  # bytes of memory and disk for all else
+_PATIENCE = 3600  # seconds for zstd on a node, as for each program of an install
 
 
 def unpack(archive, out, most, exact=False):
@@ -100,12 +103,15 @@ def apply(patch, path, source, target):
             os.chmod(target, 0o600)
             child = subprocess.Popen(
                 command, cwd="/", env={"PATH": _PATH}, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
+            alarm = threading.Timer(_PATIENCE, os.killpg, (child.pid, signal.SIGKILL))
             try:
+                alarm.start()
                 return pack(child.stdout, out, patch["bytes"])
             finally:
-                child.kill()
+                alarm.cancel()
+                os.killpg(child.pid, signal.SIGKILL)  # it is there until `wait`
                 child.stdout.close()
                 child.wait()
     except BROKEN:

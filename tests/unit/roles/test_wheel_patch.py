@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 import zlib
 from io import BytesIO
@@ -362,6 +363,27 @@ def test_a_run_that_was_killed_leaves_nothing(
     assert upgrade.begin() == [upgrade.wheel]
     assert not (upgrade.folder / "unpacked").exists()
     upgrade.take_whole()
+
+
+@needs_zstd
+def test_a_zstd_that_does_not_end_is_ended(
+    upgrade: Upgrade, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the programs that it started, which would keep the output open."""
+    assert upgrade.begin() == [upgrade.patch]
+    upgrade.arrive()
+    program = tmp_path / "zstd"
+    program.write_text(
+        "#!/bin/sh\nif [ $1 = --version ]; then echo v1.5.4; else /bin/sleep 60; fi\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(wheel_patch, "_PATH", str(tmp_path))
+    monkeypatch.setattr(wheel_patch, "_PATIENCE", 0.2)
+    began = time.monotonic()
+    with pytest.raises(upgrade.node.release.Problem, match="from a patch"):
+        upgrade.node.install()
+    assert time.monotonic() - began < 30
+    assert [path.name for path in upgrade.folder.iterdir()] == ["tried"]
 
 
 @needs_zstd
