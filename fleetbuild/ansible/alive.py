@@ -32,13 +32,13 @@ def connections(
     """
     interval = max(1, round(silence / (_MISSED + 1)))
     ours = f"-o ServerAliveInterval={interval} -o ServerAliveCountMax={_MISSED}"
-    ours += f" -o Ciphers={ciphers}" if ciphers else ""
-    env = {
-        f"ANSIBLE_{name.upper()}_EXTRA_ARGS": " ".join(
-            filter(None, (settings.get(f"ssh.{name}_extra_args"), ours))
-        )
-        for name in _PROGRAMS
-    }
+    env = {}
+    for name in _PROGRAMS:
+        given = settings.get(f"ssh.{name}_extra_args") or ""
+        # A configuration file of the user's may choose.
+        quick = ciphers and not any(word.startswith("-F") for word in given.split())
+        words = (given, ours, f"-o Ciphers={ciphers}" if quick else "")
+        env[f"ANSIBLE_{name.upper()}_EXTRA_ARGS"] = " ".join(filter(None, words))
     if not settings.keys() & {"ssh.control_path", "ssh.control_path_dir"}:
         env["ANSIBLE_SSH_CONTROL_PATH_DIR"] = str(private / "cp")
     return env
