@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from fleetbuild.models.role_parameters import InstalledWheel, WheelPatch
 from fleetbuild.programs import run_program
 
 _PROGRAM = "plugins/module_utils/wheel_patch.py"
+_OLDEST = (1, 4, 5)  # the first zstd with --patch-from, as on nodes
 _SMALLEST = 8_000_000  # bytes of a wheel
 _MOST_SOURCES = 3  # for one wheel
 _LARGEST = (1 << 31) - 1  # bytes of an unpacked wheel: the largest window of zstd
@@ -50,8 +52,8 @@ def add_patches(run: Run, progress: Progress) -> Progress:
 
     A wheel without a patch is sent whole, so that nothing that happens here fails a run.
     """
-    zstd = shutil.which("zstd")
-    if run.plan.bandwidth is None or not zstd:
+    zstd = None if run.plan.bandwidth is None else _find_zstd()
+    if not zstd:
         return progress
     folder = run.state.store / "patches"
     patches: dict[str, tuple[WheelPatch, ...]] = {}
@@ -71,6 +73,17 @@ def add_patches(run: Run, progress: Progress) -> Progress:
         if patch:
             patches[wheel.sha256] = (*patches.get(wheel.sha256, ()), patch)
     return replace(progress, patches=patches)
+
+
+def _find_zstd() -> str | None:
+    """Return the path of a zstd that makes patches, or None."""
+    program = shutil.which("zstd")
+    try:
+        said = run_program([program, "--version"], within=10.0).stdout if program else ""
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = re.search(r"v([0-9]+)[.]([0-9]+)[.]([0-9]+)", said)
+    return program if version and tuple(map(int, version.groups())) >= _OLDEST else None
 
 
 def _pairs(run: Run, progress: Progress) -> list[Pair]:

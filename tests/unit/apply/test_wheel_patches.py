@@ -140,6 +140,22 @@ def test_none_is_made_over_a_fast_link_or_without_zstd_or_for_a_small_wheel(
     assert fleet.warnings == []
 
 
+@pytest.mark.parametrize("says", ["echo '*** zstd v1.4.4 ***'", "echo odd", "sleep 60"])
+def test_an_old_or_broken_zstd_is_like_none(
+    says: str, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "zstd"
+    program.write_text(f"#!/bin/sh\n{says}\n")
+    program.chmod(0o755)
+    run = wheel_patches.run_program
+    monkeypatch.setattr(wheel_patches.shutil, "which", lambda _: str(program))
+    monkeypatch.setattr(
+        wheel_patches, "run_program", lambda words, **more: run(words, **{**more, "within": 1})
+    )
+    assert fleet.apply() == [[], [], []]
+    assert fleet.warnings == []
+
+
 def test_a_patch_that_is_hardly_smaller_is_not_used(fleet: Fleet) -> None:
     fleet.new = fleet.download("3.0", data=os.urandom(SIZE))
     assert fleet.apply() == [[], [], []]
@@ -176,7 +192,9 @@ def test_a_failure_of_zstd_is_one_line_and_leaves_nothing(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "zstd"
-    program.write_text("#!/bin/sh\necho first >&2; echo 'zstd: no memory' >&2; exit 1\n")
+    program.write_text(
+        "#!/bin/sh\necho v1.5.4; echo first >&2; echo 'zstd: no memory' >&2; exit 1\n"
+    )
     program.chmod(0o755)
     monkeypatch.setattr(wheel_patches.shutil, "which", lambda _: str(program))
     assert fleet.apply() == [[], [], []]
