@@ -34,6 +34,7 @@ _CHUNK = 1 << 16
 _OLDEST = (1, 4, 5)  # the first zstd with --patch-from
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _MARGIN = 64 << 20  # bytes of memory and disk for all else
+_OWN_CGROUPS, _CGROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 _PATIENCE = 3600  # seconds for zstd on a node, as for each program of an install
 
 
@@ -169,11 +170,30 @@ def find_zstd():
 
 
 def free_memory():
-    """Return the bytes of memory that programs can still take; 0 if that is not known."""
+    """Return the bytes of memory that programs can still take; 0 if that is not known.
+
+    At most what the cgroup of this process, and those above it, may use: a container's own limit
+    does not show in /proc/meminfo.
+    """
     with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
         found = re.search(r"^MemAvailable: +([0-9]+) kB$", file.read(), re.MULTILINE)
-        return int(found.group(1)) << 10 if found else 0
+        return min([int(found.group(1)) << 10, *_memory_limits()]) if found else 0
     return 0
+
+
+def _memory_limits():
+    """Yield the bytes that each of these cgroups may use, of both versions of cgroups."""
+    with contextlib.suppress(OSError), open(_OWN_CGROUPS, encoding="utf-8") as file:
+        for line in file:
+            _, controllers, group = line.rstrip("\n").split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            names = group.strip("/").split("/")
+            top, name = ("memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")
+            for above in range(len(names) + 1):
+                path = os.path.join(_CGROUPS, top, *names[:above], name)
+                with contextlib.suppress(OSError, ValueError), open(path, "rb") as limit:
+                    yield int(limit.read())  # "max" is no number
 
 
 def sample():

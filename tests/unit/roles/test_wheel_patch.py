@@ -273,6 +273,30 @@ def test_the_wheel_is_sent_where_a_patch_cannot_be_used(
     assert upgrade.begin() == [upgrade.wheel]
 
 
+@pytest.mark.parametrize(
+    ("own", "file", "limits"),
+    [
+        ("0::/a/b\n", "./{}/memory.max", {"a": "5000000\n", "a/b": "max\n"}),
+        ("0::/\n", "./{}/memory.max", {"": "5000000\n"}),
+        ("3:cpu:/c\n2:hugetlb,memory:/a\n0::/\n", "memory/{}/memory.limit_in_bytes",
+         {"": "9223372036854771712\n", "a": "5000000\n"}),
+        ("2:memory:/of/the/host\n", "memory/{}/memory.limit_in_bytes", {"": "5000000\n"}),
+    ],
+)  # fmt: skip
+def test_free_memory_is_at_most_what_a_cgroup_may_use(
+    own: str, file: str, limits: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(wheel_patch, "_OWN_CGROUPS", str(tmp_path / "own"))
+    monkeypatch.setattr(wheel_patch, "_CGROUPS", str(tmp_path))
+    assert wheel_patch.free_memory() > 5_000_000
+    for name, limit in limits.items():
+        path = tmp_path / file.format(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(limit)
+    assert wheel_patch.free_memory() == 5_000_000
+
+
 @needs_zstd
 def test_other_bytes_fail_the_node_and_the_next_run_sends_the_wheel(
     upgrade: Upgrade, monkeypatch: pytest.MonkeyPatch
