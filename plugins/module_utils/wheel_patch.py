@@ -193,7 +193,7 @@ def _memory_limits():
             for above in range(len(names) + 1):
                 path = os.path.join(_CGROUPS, top, *names[:above], name)
                 with contextlib.suppress(OSError, ValueError), open(path, "rb") as limit:
-                    yield int(limit.read())  # "max" is no number
+                    yield int(limit.read())  # not if it says "max"
 
 
 def sample():

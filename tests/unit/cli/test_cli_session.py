@@ -110,7 +110,7 @@ def test_an_unexpected_error_is_one_line_and_a_file(
     assert "ZeroDivisionError" in (tmp_path / "logs" / "traceback.txt").read_text()
 
 
-def test_a_user_without_a_home_is_told_to_name_one(
+def test_a_user_without_a_home_can_name_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOME")

@@ -45,7 +45,7 @@ def action(folder: Path, *, most: int = 9, code: int = 1, **options: str) -> Any
 
 
 def calls(folder: Path) -> list[str]:
-    """Return what each call of sftp was told."""
+    """Return the batch of each call of sftp."""
     return [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
 
 

@@ -27,7 +27,7 @@ def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def chosen(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Have ssh read this configuration, and ask it anew."""
+    """Have ssh read this configuration, and ask it again."""
     (folder / "config").write_text(text)
     program = folder / "bin" / "ssh"
     program.parent.mkdir(exist_ok=True)
