@@ -384,7 +384,8 @@ def _arrival(result: Mapping[str, Any]) -> str:
     """Return how files came to a node, if not all of them whole and from this machine."""
     giver, patches = result.get("given_by"), result.get("patches")
     said = [f"from {giver}"] if giver else []
-    said += [f"{'' if giver else 'wheels copied, '}{patches} as a patch"] if patches else []
+    as_what = "a patch" if patches == 1 else "patches"
+    said += [f"{'' if giver else 'wheels copied, '}{patches} as {as_what}"] if patches else []
     return ", ".join(said)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.apply import wheel_patches
+from fleetbuild.apply import wave, wheel_patches
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Event, LockedFile, Manifest, PlannedGroup
@@ -260,3 +260,17 @@ def test_a_node_that_names_thousands_of_versions_costs_one_look_at_the_store(
     monkeypatch.setattr(Path, "glob", look)
     assert Store(tmp_path).find_served(serving(*map(str, range(5000))), "big") == []
     assert len(looks) == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ({}, ""),
+        ({"patches": 0}, ""),
+        ({"patches": 1}, "wheels copied, 1 as a patch"),
+        ({"patches": 2}, "wheels copied, 2 as patches"),
+        ({"patches": 2, "given_by": "n1"}, "from n1, 2 as patches"),
+    ],
+)
+def test_how_files_came_is_said(result: dict[str, object], expected: str) -> None:
+    assert wave._arrival(result) == expected
