@@ -94,33 +94,35 @@ class ActionModule(ActionBase):
 
     def _send(self, hashes: Any) -> None:
         files = [(self._files[sha256], self._arrivals[sha256]) for sha256 in hashes]
-        if not (len(files) > 1 and self._sent_at_once(files)):
-            for here, there in files:
-                self._connection.put_file(here, there)
+        arrived = self._send_at_once(files) if len(files) > 1 else 0
+        for here, there in files[arrived:]:
+            self._connection.put_file(here, there)
 
-    def _sent_at_once(self, files: list[tuple[str, str]]) -> bool:
-        """Send files by one call of sftp; return False if they did not all arrive so.
+    def _send_at_once(self, files: list[tuple[str, str]]) -> int:
+        """Send files by one call of sftp; return how many, from the first, have arrived.
 
         `put_file` makes a call for each file, tries other ways, too, and explains failures.
         """
         ssh = self._connection
         if ssh.transport != "ssh" or not all(hasattr(ssh, name) for name in _CALL):
-            return False
+            return 0
         method = ssh.get_option("ssh_transfer_method")
         if method is None:  # ansible-core 2.16, if the user has not set it
             method = ssh.get_option("scp_if_ssh")
         if method not in ("smart", "sftp"):
-            return False
+            return 0
         ssh.host = ssh.get_option("host") or self._play_context.remote_addr
         command = ssh._build_command(ssh.get_option("sftp_executable"), "sftp", f"[{ssh.host}]")
         batch = "".join(f"put {shlex.quote(here)} {shlex.quote(there)}\n" for here, there in files)
         try:
-            code: int = ssh._bare_run(command, batch.encode(), checkrc=False)[0]
+            code, said, _ = ssh._bare_run(command, batch.encode(), checkrc=False)
         except AnsibleAuthenticationFailure:
             raise  # a second attempt with the same password could lock the account
         except AnsibleError:
-            return False
-        return code == 0
+            return 0
+        # sftp says each command before it does it, and ends with the first that fails.
+        begun = sum(line.startswith(b"sftp> put ") for line in said.splitlines())
+        return max(0, begun - 1) if code else len(files)
 
     def _peers(self) -> dict[str, Any]:
         """Return how nodes give these files to each other; empty if they do not."""

@@ -21,15 +21,21 @@ with open({log!r}, "a") as log:
     log.write(json.dumps(batch) + "\\n")
 if batch.count("put ") > {most}:
     sys.exit({code})
-for line in batch.splitlines():
+for number, line in enumerate(batch.splitlines()):
+    print("sftp>", line, flush=True)
+    if number == {breaks} and batch.count("put ") > 1:
+        sys.exit({code})
     shutil.copyfile(*shlex.split(line)[1:])
 """
 
 
-def action(folder: Path, *, most: int = 9, code: int = 1, **options: str) -> Any:
-    """Return an action with two files for a node whose sftp takes so many at a time."""
+def action(folder: Path, *, most: int = 9, breaks: int = 9, code: int = 1, **options: str) -> Any:
+    """Return an action with two files for a node whose sftp takes so many at a time.
+
+    The first call for more than one file ends at the file with the number `breaks`.
+    """
     program = folder / "sftp"
-    program.write_text(SFTP.format(log=str(folder / "calls"), most=most, code=code))
+    program.write_text(SFTP.format(log=str(folder / "calls"), most=most, breaks=breaks, code=code))
     program.chmod(0o755)
     made: Any = transfer.ActionModule.__new__(transfer.ActionModule)
     made._play_context = PlayContext()
@@ -68,6 +74,14 @@ def test_after_a_failure_each_file_is_sent_as_ansible_does(code: int, tmp_path: 
     sender._send(sender._files)
     assert arrived(tmp_path) == ["a b", "c"]
     assert len(calls(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("code", [1, 255])
+def test_what_has_arrived_before_a_failure_is_not_sent_again(code: int, tmp_path: Path) -> None:
+    sender = action(tmp_path, breaks=1, code=code)
+    sender._send(sender._files)
+    assert arrived(tmp_path) == ["a b", "c"]
+    assert calls(tmp_path)[1:] == [f"put {tmp_path}/c {tmp_path}/c.there\n"]
 
 
 def test_a_user_who_chose_another_way_keeps_it(tmp_path: Path) -> None:
