@@ -212,6 +212,22 @@ def test_a_wheel_is_sent_whole_if_its_patch_takes_too_long(
     ]
 
 
+def test_a_patch_that_alone_takes_too_long_is_not_begun_in_each_run(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "zstd"
+    program.write_text("#!/bin/sh\necho v1.5.4\n[ $1 = --version ] || exec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(wheel_patches.shutil, "which", lambda _: str(program))
+    monkeypatch.setattr(wheel_patches, "_SECONDS", 2)
+    assert fleet.apply() == [[], [], []]
+    assert len(fleet.warnings) == 1
+    (about,) = (fleet.store.folder / "patches").iterdir()
+    assert about.read_text() == "{}"
+    assert fleet.apply() == [[], [], []]
+    assert fleet.warnings == []
+
+
 def test_what_a_killed_run_left_is_removed_and_old_patches_too(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
