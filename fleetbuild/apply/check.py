@@ -94,8 +94,8 @@ def _refuse_stale(run: Run, differences: Sequence[str]) -> None:
 def _refuse_unsigned(run: Run, progress: Progress) -> None:
     names = [
         name
-        for name in run.plan.nodes
-        if name not in progress.nodes and progress.facts[name].requires_signature
+        for name, facts in progress.facts.items()  # without what is neither changed nor builds
+        if name in run.plan.nodes and name not in progress.nodes and facts.requires_signature
     ]
     if names and run.tools.sign is None:
         raise BlockedError(

@@ -90,6 +90,8 @@ def _pairs(run: Run, progress: Progress) -> list[Pair]:
     """Return the wheels to install that are large, each with earlier ones that many nodes have."""
     found: dict[str, tuple[InstalledWheel, Counter[Path]]] = {}
     for group in pending_groups(run.plan, progress.nodes):
+        if not group.nodes:  # dependencies of named targets are not fetched
+            continue
         wheels = zip(installed_wheels(progress, group), names_of(group), strict=True)
         names = pending_nodes(group, progress.nodes)
         served = _releases(progress.facts[name].release.get(run.plan.release) for name in names)

@@ -728,6 +728,15 @@ def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
     assert "every wheel is in the store." in result_lines(again)[-1]
 
 
+def test_a_node_that_builds_nothing_for_a_named_target_is_not_asked(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    made = targets_plan()
+    idle = PlannedNode(state="skipped", reason="only builds")
+    made = made.model_copy(update={"nodes": {**made.nodes, "idle": idle}})
+    assert apply(fleet, tmp_path, made).exit_code == 0
+
+
 def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
     fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update=lost())

@@ -12,7 +12,8 @@ import pytest
 from fleetbuild.apply import wave, wheel_patches
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.files import sha256_of
-from fleetbuild.models import Event, LockedFile, Manifest, PlannedGroup
+from fleetbuild.models import Event, LockedFile, Manifest, PlannedGroup, PlannedNode, PlannedTarget
+from fleetbuild.models.plan import Installs
 from fleetbuild.models.release import ManifestWheel
 from fleetbuild.store import Store
 from tests.factories.files import make_wheel
@@ -154,6 +155,20 @@ def test_an_old_or_broken_zstd_is_like_none(
     )
     assert fleet.apply() == [[], [], []]
     assert fleet.warnings == []
+
+
+def test_a_named_target_gets_no_patch(fleet: Fleet) -> None:
+    """Its dependencies are not fetched."""
+    alone = fleet.group.model_copy(update={"nodes": (), "installs": Installs()})
+    made = plan(
+        alone,
+        bandwidth=10,
+        nodes={"avx-1": PlannedNode(state="skipped", reason="only builds")},
+        targets={alone.name: PlannedTarget(state="ok", group=alone.name)},
+    )
+    run = FakeFleet(facts=dict(fleet.nodes), store=fleet.store).run(made, fleet.folder / "state")
+    assert carry_out(run).exit_code == 0
+    assert not (fleet.store.folder / "patches").exists()
 
 
 def test_a_patch_that_is_hardly_smaller_is_not_used(fleet: Fleet) -> None:
