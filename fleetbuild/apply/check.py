@@ -94,7 +94,7 @@ def _refuse_stale(run: Run, differences: Sequence[str]) -> None:
 def _refuse_unsigned(run: Run, progress: Progress) -> None:
     names = [
         name
-        for name, facts in progress.facts.items()  # without what is neither changed nor builds
+        for name, facts in progress.facts.items()  # of nodes to change, and of builders
         if name in run.plan.nodes and name not in progress.nodes and facts.requires_signature
     ]
     if names and run.tools.sign is None:

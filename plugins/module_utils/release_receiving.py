@@ -257,7 +257,7 @@ def make_from(root, params, wheel, patch):
         for left in filter(os.path.lexists, (place, path)):
             os.unlink(left)
         raise Problem(
-            "{} could not be made from a patch of the wheel before.".format(wheel["file"]),
+            "{} could not be made from a patch of an earlier wheel.".format(wheel["file"]),
             ["run-to-copy"],
         )
     shutil.rmtree(os.path.dirname(place), ignore_errors=True)
