@@ -82,7 +82,9 @@ def test_a_schedule_of_faults_leaves_whole_nodes(peers: Scene, seed: int) -> Non
     ended = controller.run()
     story = "\n".join([*done, ended.story()])
     assert ended.code == 0, story
-    assert "uses port" not in story, story
+    # A program that outlives its connection still gives files, so in that step it has the port.
+    others = [each for each in done if "fault='kill-sshd'" not in each]
+    assert "uses port" not in "\n".join([*others, ended.story()]), story
     for node in peers.lab.nodes:
         check(peers, node, [controller], story)
         check_end(peers, node, story)
