@@ -30,7 +30,7 @@ _SMALL = 4 << 20  # bytes that arrive before nodes could find each other
 _PATIENCE = 10.0  # seconds
 _CALL = ("_build_command", "_bare_run")  # what Ansible makes a call of sftp from
 _RECONNECT = 3  # seconds, in place of Ansible's 10
-_SLACK = 60.0  # seconds, to start sftp for each file
+_SLACK = 60.0  # seconds, to start sftp
 # The gate limits the memory for an answer.
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
 _FAILURES = {
