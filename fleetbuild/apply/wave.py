@@ -20,7 +20,7 @@ from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import around_switch, has_hooks
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
-from fleetbuild.apply.uv_on_nodes import uv_for
+from fleetbuild.apply.installers import installer_for
 from fleetbuild.audit.downloads import announced_commands, installed_size
 from fleetbuild.models import (
     LockedFile,
@@ -76,10 +76,13 @@ def wave(
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
     shared = shared_parameters(run, progress, group)
+    size = sum(map(_copied, shared["wheels"]))
     manifests = {name: manifest(run, progress, group, name) for name in names}
     specs = {
         name: InstallSpec(
-            **shared, **_own_parameters(run, progress, manifests[name], name, pods.get(name, {}))
+            **shared,
+            **_own_parameters(run, progress, manifests[name], name, pods.get(name, {})),
+            installer=installer_for(progress.facts[name], group.target.python, size),
         ).model_dump(mode="json", exclude_unset=True)
         for name in names
     }
@@ -185,7 +188,6 @@ def _own_parameters(
     """
     facts = progress.facts[name]
     return {
-        "uv": uv_for(facts),
         "login_uid": facts.needs_root.get(run.plan.release, 0),
         "python": str(run.plan.nodes[name].python),
         "manifest": manifest.model_dump(mode="json"),

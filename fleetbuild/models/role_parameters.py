@@ -197,12 +197,14 @@ class InstallSpec(ChangedRelease):
             " (1.4.5 or newer), memory and disk, and a zlib that compresses as the controller's."
         ),
     ] = ()
-    uv: Annotated[
+    installer: Annotated[
         dict[str, str],
         Parameter(
-            "The program uv for this node: C(path) on the controller, C(file) and C(sha256). The"
-            " node unpacks it if C(file) ends in C(.gz). It is kept beside the releases and"
-            " installs the wheels. Without it, or where the node does not run it, pip does.",
+            "The program that installs the wheels: C(path) on the controller, C(file) and"
+            " C(sha256). A C(file) that ends in C(.pyz) is run by the Python of the release, with"
+            " the paths of the wheels, and is removed afterwards. Another is uv, which is kept"
+            " beside the releases; the node unpacks it if C(file) ends in C(.gz). Without a"
+            " program, or where the node does not run uv, pip installs the wheels.",
         ),
     ] = {}
     python: Annotated[

@@ -18,7 +18,15 @@ from .release_lease import changing
 from .release_receiving import keep_wheels, remove_received, staged, take_in
 from .release_root import Problem, remove
 from .release_signature import Signatures
-from .wheel_installer import NOT_KEPT, forget_uv, install, keep_uv, kept_uv, make_environment
+from .wheel_installer import (
+    LIBRARY,
+    NOT_KEPT,
+    forget_uv,
+    install,
+    keep_uv,
+    kept_uv,
+    make_environment,
+)
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -76,7 +84,7 @@ def assemble(root, params):
         make_environment(params["python"], path, run)
         before = commands(path)
         if files:
-            made = install(path, files, uv_of(root, params), run)
+            made = install(path, files, installer_of(root, params), run)
         refuse_unannounced(params["wheels"], before, commands(path))
         Signatures(root).keep(params["release_id"], params["statement"], params["signature"])
         seal(path, params["manifest"])
@@ -121,19 +129,21 @@ def refuse_unannounced(wheels, before, after):
         )
 
 
-def uv_of(root, params):
-    """Return the path of the uv that the controller sent, now or earlier, or ""."""
-    if not params["uv"]:
+def installer_of(root, params):
+    """Return the path of the program that the controller sent, now or earlier, or ""."""
+    folder, program = params["path"], params["installer"]
+    if not program:
         return ""
-    folder = params["path"]
-    kept = kept_uv(folder, params["uv"])
+    kept = kept_uv(folder, program)
     if not os.path.exists(kept):
         try:
-            take_in(root, params, params["uv"])
-            keep_uv(folder, params["uv"], staged(params, params["uv"]))
+            take_in(root, params, program)
+            if program["file"].endswith(LIBRARY):
+                return staged(params, program)
+            keep_uv(folder, program, staged(params, program))
         except (Problem, *NOT_KEPT):  # pip does it
             return ""
-    forget_uv(folder, params["uv"])
+    forget_uv(folder, program)
     return kept
 
 

@@ -58,20 +58,21 @@ def can_enter(path, user):
 
 
 def wanted_files(params):
-    """Return the wheels, uv if there are wheels for it, and the patches that may come instead."""
-    uv = [params["uv"]] if params["wheels"] and params["uv"] else []
-    return params["wheels"] + uv + params["patches"]
+    """Return the wheels, what installs them, and the patches that may come instead."""
+    program = [params["installer"]] if params["wheels"] and params["installer"] else []
+    return params["wheels"] + program + params["patches"]
 
 
 def missing(root, params):
     """Return the files that are still to be sent; a damaged one is sent again."""
-    kept = kept_uv(params["path"], params["uv"]) if params["uv"] else ""
+    uv = params["installer"]
+    kept = kept_uv(params["path"], uv) if uv else ""
     names = kept_names(root)
     found = []
     for file in wanted_files(params):
         there = (
             file in params["patches"]  # is sent in place of its wheel, or not at all
-            or (file is params["uv"] and os.path.exists(kept))
+            or (file is uv and os.path.exists(kept))
             or is_there(params, file)
             or find_kept(root, file, names)
         )

@@ -1,7 +1,8 @@
-"""Install wheels into an environment without an index: by uv, or by pip where uv does not run.
+"""Install wheels into an environment without an index, by what the controller sent, or by pip.
 
-The controller sends uv once; it is kept beside the releases, in a folder that its hash names. The
-pip of ensurepip runs from its wheel: to unpack it into each environment costs seconds.
+uv is sent once; it is kept beside the releases, in a folder that its hash names. For small wheels
+it is a small program in Python, which is not kept. The pip of ensurepip runs from its wheel: to
+unpack it into each environment costs seconds.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -16,6 +17,7 @@ import zlib
 
 from .builder.own_pip import pip_wheel
 
+LIBRARY = ".pyz"  # the ending of a program that the environment's Python runs
 TOOLS = ".tools"  # beside releases; no release name starts so
 OLDEST = 8  # uv installs for Python 3.8 and newer
 UNUSED = 30 * 86400  # seconds, after which another version is removed
@@ -93,15 +95,20 @@ def fits(path):
     return all(minor.rstrip("t").isdigit() and int(minor.rstrip("t")) >= OLDEST for minor in minors)
 
 
-def install(path, wheels, uv, run):
+def install(path, wheels, program, run):
     """Install wheels, as (file, sha256), into an environment; return the installer's name.
 
     `run` runs a command with the advice if it fails.
     """
-    if uv and fits(path) and runs(uv):
-        install_with_uv(path, wheels, uv, run)
+    files = [wheel[0] for wheel in wheels]
+    if program.endswith(LIBRARY):
+        python = os.path.join(path, "bin", "python")
+        run([python, "-I", program, *files], ["plan-for-python"])
+        return "installer"
+    if program and fits(path) and runs(program):
+        install_with_uv(path, wheels, program, run)
         return "uv"
-    install_with_pip(path, [wheel[0] for wheel in wheels], run)
+    install_with_pip(path, files, run)
     return "pip"
 
 

@@ -174,11 +174,12 @@ options:
             type: str
             required: true
         default: []
-      uv:
-        description: 'The program uv for this node: C(path) on the controller, C(file) and
-          C(sha256). The node unpacks it if C(file) ends in C(.gz). It is kept beside the
-          releases and installs the wheels. Without it, or where the node does not run it,
-          pip does.'
+      installer:
+        description: 'The program that installs the wheels: C(path) on the controller, C(file)
+          and C(sha256). A C(file) that ends in C(.pyz) is run by the Python of the release,
+          with the paths of the wheels, and is removed afterwards. Another is uv, which
+          is kept beside the releases; the node unpacks it if C(file) ends in C(.gz). Without
+          a program, or where the node does not run uv, pip installs the wheels.'
         type: dict
         default: {}
       python:
@@ -323,8 +324,8 @@ active:
   returned: state is present
   type: bool
 made_by:
-  description: What installed the wheels, C(uv) or C(pip); C(venv) for a release without wheels,
-    C(manifest) if only the manifest changed. Empty if nothing changed.
+  description: What installed the wheels, C(uv), C(installer) or C(pip); C(venv) for a release without
+    wheels, C(manifest) if only the manifest changed. Empty if nothing changed.
   returned: state is present
   type: str
 verification:
@@ -588,7 +589,7 @@ SPEC = {
         },
         "default": [],
     },
-    "uv": {"type": "dict", "default": {}},
+    "installer": {"type": "dict", "default": {}},
     "python": {"type": "path", "default": "/usr/bin/python3"},
     "manifest": {"type": "dict"},
     "statement": {"type": "dict", "default": {}},
@@ -637,8 +638,8 @@ def main():
     root = Root(os.path.abspath(params["root"]))
     used = [root[params["release_id"]]] if params["release_id"] else []
     used += [params["staging"]] if params["staging"] else []
-    if params["staging"] and params["uv"]:
-        used += tool_paths(params["path"], params["uv"])
+    if params["staging"] and params["installer"]:
+        used += tool_paths(params["path"], params["installer"])
     try:
         root.check(*used, params["path"])
         result = step(root, params, check)

@@ -32,7 +32,7 @@ ALONE = {
     "revoked": [],
     "wheels": [],
     "patches": [],
-    "uv": {},
+    "installer": {},
     "manifest": {},
     "staging": None,
     "login_uid": 0,

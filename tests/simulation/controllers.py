@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetbuild.ansible import HostRun, TaskEvent, shared_playbooks
-from fleetbuild.apply import audit, build, fetch, rollout, uv_on_nodes
+from fleetbuild.apply import audit, build, fetch, rollout, wave
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.apply.fleet_task import run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
@@ -449,4 +449,4 @@ def replace_threads(uv: Path) -> None:
     shared_playbooks.Thread = Thread  # type: ignore[misc,assignment]
     audit.as_completed = in_order  # type: ignore[assignment]
     about = {"path": str(uv), "file": "uv", "sha256": hashlib.sha256(uv.read_bytes()).hexdigest()}
-    uv_on_nodes.own_uv = lambda: about  # type: ignore[assignment]
+    wave.installer_for = lambda *_: about  # type: ignore[assignment]

@@ -298,7 +298,7 @@ class SimulatedNode:
             begun = yield "Reserve the releases for this run", reserve
             counter = begun["counter"]
             lacks = {file["sha256"] for file in begun["missing"]}
-            files = [*job["wheels"], *([job["uv"]] if job.get("uv") else [])]
+            files = [*job["wheels"], *([job["installer"]] if job.get("installer") else [])]
             send = [file for file in files if file["sha256"] in lacks]
             if send and not begun["complete"]:
                 yield "Copy wheels", lambda: self._receive(begun["incoming"], send)

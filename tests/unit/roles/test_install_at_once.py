@@ -1,4 +1,4 @@
-"""One execution makes, verifies and switches; uv installs where it runs, else pip."""
+"""One execution makes, verifies and switches; what the controller sent installs, else pip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import yaml
 from jinja2 import Template
 from uv import find_uv_bin
 
-from fleetbuild.apply import uv_on_nodes
+from fleetbuild.apply import installers
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.models.facts import Libc
@@ -34,13 +34,16 @@ from tests.factories.role_modules import ALONE, ROLES, plugin
 installer = plugin("module_utils.wheel_installer")
 receiving = plugin("module_utils.release_receiving")
 PACKED = gzip.compress(b"a stranger's program")
+LARGE = 200_000_000  # bytes of wheels
 SCRIPT = b"[console_scripts]\nsmall = small:main\n"
 
 
 class Node:
-    """A node that has received one wheel and a program that is to be its uv."""
+    """A node that has received one wheel, and a program to install it by."""
 
-    def __init__(self, release: ModuleType, folder: Path, uv: Path | None) -> None:
+    def __init__(
+        self, release: ModuleType, folder: Path, program: Path | None, file: str = "uv"
+    ) -> None:
         self.release, self.root = release, release.Root(str(folder / "fb"))
         files = {"small/__init__.py": b"def main(): print('ran')\n"}
         files["small-1.0.dist-info/entry_points.txt"] = SCRIPT
@@ -50,11 +53,11 @@ class Node:
             "release_id": "r1", "python": sys.executable, "keep": 2, "in_use": {}, "whole": False,
             "path": self.root.path, "staging": f"{self.root.path}/wheels", "activate": True,
             "wheels": [{"file": wheel.name, "sha256": sha256_of(wheel)}],
-            "uv": {"file": "uv", "sha256": sha256_of(uv)} if uv else {},
+            "installer": {"file": file, "sha256": sha256_of(program)} if program else {},
             "manifest": {"id": "r1", "group": "cpu-avx2-cp311", "verified": False, "wheels": []},
             "verify": {"imports": ["small"]},
         }  # fmt: skip
-        for path, file in ((wheel, self.params["wheels"][0]), (uv, self.params["uv"])):
+        for path, file in ((wheel, self.params["wheels"][0]), (program, self.params["installer"])):
             if path:
                 place = Path(self.params["staging"], file["sha256"])
                 place.mkdir(parents=True)
@@ -94,7 +97,7 @@ def test_one_execution_makes_verifies_and_switches(release: ModuleType, tmp_path
     assert subprocess.check_output([folder / "bin/small"]) == b"ran\n"
     assert list(folder.glob("lib/python3*/site-packages/small/__pycache__/*.pyc"))
     # uv is kept for the next release; of the rest nothing stays.
-    assert Path(installer.kept_uv(node.root.path, node.params["uv"])).is_file()
+    assert Path(installer.kept_uv(node.root.path, node.params["installer"])).is_file()
     assert not Path(node.params["staging"]).exists()
     assert not [path for name in (".lock", ".cache") if (path := folder / name).exists()]
     assert node.release.look(node.root, node.params)["complete"]
@@ -134,6 +137,60 @@ def test_a_run_whose_lease_is_taken_while_it_verifies_does_not_switch(
     assert node.root.serving() == ""
 
 
+FILES = {
+    "both/__init__.py": b"from both.other import value\n",
+    "both/other.py": b"value = 1\n",
+    "{}.data/scripts/tool": b"#!python\nprint('tool ran')\n",
+    "{}.data/headers/both.h": b"// a header\n",
+    "{}.data/data/share/both.txt": b"data\n",
+}
+
+
+def test_small_wheels_are_installed_as_by_uv(
+    release: ModuleType, tmp_path: Path, own_uv: Path
+) -> None:
+    """All that a wheel may hold: a script, a command, headers, data, a file of another wheel."""
+    found = {}
+    for program in (installers.own_library(), installers.own_uv()):
+        folder = tmp_path / program["file"]
+        folder.mkdir()
+        node = Node(release, folder, Path(program["path"]), program["file"])
+        for name in ("both", "again"):
+            files = {place.format(f"{name}-1.0"): content for place, content in FILES.items()}
+            wheel = make_wheel(folder, name, files=files)
+            node.params["wheels"].append({"file": wheel.name, "sha256": sha256_of(wheel)})
+            place = Path(node.params["staging"], sha256_of(wheel))
+            place.mkdir()
+            shutil.copy(wheel, place)
+        made_by = node.install()["made_by"]
+        made = Path(node.root["r1"])
+        assert subprocess.check_output([made / "bin/small"]) == b"ran\n"
+        assert subprocess.check_output([made / "bin/tool"]) == b"tool ran\n"
+        found[made_by] = {
+            (str(path.relative_to(made)), path.stat().st_mode)
+            for path in made.rglob("*")
+            if path.name not in ("RECORD", "manifest.files", "manifest.json", "lib64")
+        }
+        assert not Path(node.params["staging"]).exists()
+    assert found["installer"] == found["uv"]
+    assert [path for path, _ in found["uv"] if path.endswith("both.h")]
+
+
+@pytest.mark.usefixtures("own_uv")
+def test_a_wheel_that_writes_elsewhere_is_refused(release: ModuleType, tmp_path: Path) -> None:
+    program = installers.own_library()
+    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+    wheel = make_wheel(tmp_path, "other", files={"../../../../../outside.py": b"x = 1"})
+    node.params["wheels"].append({"file": wheel.name, "sha256": sha256_of(wheel)})
+    place = Path(node.params["staging"], sha256_of(wheel))
+    place.mkdir()
+    shutil.copy(wheel, place)
+    with pytest.raises(release.Problem, match=f"{wheel.name} cannot be installed: .* outside"):
+        node.install()
+    assert not list(tmp_path.rglob("outside.py"))
+    assert node.root.serving() == ""
+
+
 def test_pip_installs_where_uv_does_not_run(
     release: ModuleType, tmp_path: Path, broken_uv: Path
 ) -> None:
@@ -146,7 +203,7 @@ def test_pip_installs_where_uv_does_not_run(
 
 def test_a_uv_that_arrived_damaged_is_not_run(release: ModuleType, tmp_path: Path) -> None:
     node = Node(release, tmp_path, Path(find_uv_bin()))
-    copied = Path(node.params["staging"], node.params["uv"]["sha256"], "uv")
+    copied = Path(node.params["staging"], node.params["installer"]["sha256"], "uv")
     ran = tmp_path / "ran"
     copied.write_text(f"#!/bin/sh\ntouch {ran}\n")
     copied.chmod(0o755)
@@ -175,7 +232,7 @@ def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_
 
 def test_the_node_asks_for_uv_once(release: ModuleType, tmp_path: Path) -> None:
     node = Node(release, tmp_path, Path(find_uv_bin()))
-    uv = node.params["uv"]
+    uv = node.params["installer"]
     shutil.rmtree(node.params["staging"])
     assert node.begin()["missing"] == [*node.params["wheels"], uv]
     kept = Path(installer.kept_uv(node.root.path, uv))
@@ -188,7 +245,7 @@ def test_a_user_who_cannot_write_sends_to_folders_from_which_root_takes_the_file
     release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node(release, tmp_path, Path(find_uv_bin()))
-    files = [*node.params["wheels"], node.params["uv"]]
+    files = [*node.params["wheels"], node.params["installer"]]
     shutil.move(node.params["staging"], tmp_path / "sent")
     with monkeypatch.context() as user:
         user.setattr(release, "writable", lambda *_: False)
@@ -397,22 +454,37 @@ def test_a_folder_of_uv_that_others_can_write_is_refused(
 
 def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
-    found = uv_on_nodes.uv_for(Facts(arch=machine, libc=glibc))
+    found = installers.installer_for(Facts(arch=machine, libc=glibc), "cp311", LARGE)
     assert found["file"] == "uv.gz"
     assert found["sha256"] == sha256_of(Path(found["path"]))
     assert Path(found["path"]).parent == own_uv
     assert gzip.decompress(Path(found["path"]).read_bytes()) == Path(find_uv_bin()).read_bytes()
-    assert uv_on_nodes.uv_for(Facts(arch="other", libc=glibc)) == {}
-    assert uv_on_nodes.uv_for(Facts(arch=machine, libc=Libc(family="musl", version="1.2"))) == {}
+    musl = Libc(family="musl", version="1.2")
+    for other in (Facts(arch="other", libc=glibc), Facts(arch=machine, libc=musl)):
+        assert installers.installer_for(other, "cp39", LARGE) == {}
+        assert installers.installer_for(other, "cp313t", LARGE)["file"] == "installer.pyz"
+
+
+@pytest.mark.parametrize(("python", "file"), [("cp310", "installer.pyz"), ("cp39", "uv.gz")])
+@pytest.mark.usefixtures("program")
+def test_small_wheels_do_not_bring_uv(own_uv: Path, python: str, file: str) -> None:
+    """It has 18 MB; but the small program needs a Python of its own age."""
+    here = Facts(arch=platform.machine(), libc=Libc(family="glibc", version="2.36"))
+    found = installers.installer_for(here, python, 10_000_000)
+    assert found["file"] == file
+    assert found["sha256"] == sha256_of(Path(found["path"]))
+    assert [path.name for path in own_uv.parent.iterdir()] == [file.partition(".")[0]]
 
 
 @pytest.fixture
 def own_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the packed uv, in an empty cache."""
+    """The folder of the packed uv, in an empty cache, which the library uses, too."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    uv_on_nodes.own_uv.cache_clear()
+    for program in (installers.own_uv, installers.own_library):
+        program.cache_clear()
     yield tmp_path / "cache" / "fleetbuild" / "uv"
-    uv_on_nodes.own_uv.cache_clear()
+    for program in (installers.own_uv, installers.own_library):
+        program.cache_clear()
 
 
 @pytest.fixture
@@ -420,26 +492,26 @@ def program(own_uv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     """A small program in place of the uv of 38 MB, where it is packed and not run."""
     path = tmp_path / "program"
     path.write_bytes(bytes(range(256)) * 40)
-    monkeypatch.setattr(uv_on_nodes, "uv_binary", lambda: str(path))
+    monkeypatch.setattr(installers, "uv_binary", lambda: str(path))
     return path
 
 
 @pytest.mark.usefixtures("program")
 def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
-    first = uv_on_nodes.own_uv()
+    first = installers.own_uv()
     packed = Path(first["path"])
     other = own_uv / f"{'0' * 64}.{'1' * 64}.gz"
     other.write_bytes(b"of another version")
     os.utime(other, (0, 0))
-    uv_on_nodes.own_uv.cache_clear()
+    installers.own_uv.cache_clear()
     written = packed.stat().st_ino
     os.utime(packed, (0, 0))
-    assert uv_on_nodes.own_uv() == first
+    assert installers.own_uv() == first
     assert packed.stat().st_ino == written
     assert packed.stat().st_mtime > 0  # another version leaves it alone: a run may be sending it
     packed.unlink()
-    uv_on_nodes.own_uv.cache_clear()
-    assert uv_on_nodes.own_uv() == first
+    installers.own_uv.cache_clear()
+    assert installers.own_uv() == first
     assert list(own_uv.iterdir()) == [packed]
 
 
@@ -448,18 +520,18 @@ def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path, program: Pat
     own_uv.chmod(0o777)
     strange = hashlib.sha256(PACKED).hexdigest()
     (own_uv / f"{sha256_of(program)}.{strange}.gz").write_bytes(PACKED)
-    assert uv_on_nodes.own_uv()["path"] == str(program)
+    assert installers.own_uv()["path"] == str(program)
     own_uv.chmod(0o700)
     own_uv.parents[1].chmod(0o777)  # others can rename folders in it
-    uv_on_nodes.own_uv.cache_clear()
-    assert uv_on_nodes.own_uv()["path"] == str(program)
+    installers.own_uv.cache_clear()
+    assert installers.own_uv()["path"] == str(program)
     own_uv.parents[1].chmod(0o1777)  # as /tmp has: only its owner can
-    uv_on_nodes.own_uv.cache_clear()
-    assert uv_on_nodes.own_uv()["file"] == "uv.gz"
+    installers.own_uv.cache_clear()
+    assert installers.own_uv()["file"] == "uv.gz"
     shutil.rmtree(own_uv)
     own_uv.write_text("no folder can be made here")
-    uv_on_nodes.own_uv.cache_clear()
-    assert uv_on_nodes.own_uv()["file"] == "uv"
+    installers.own_uv.cache_clear()
+    assert installers.own_uv()["file"] == "uv"
 
 
 @pytest.mark.parametrize(
@@ -471,10 +543,10 @@ def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path, program: Pat
 def test_a_file_that_does_not_hold_the_program_is_packed_again(
     own_uv: Path, content: bytes
 ) -> None:
-    first = uv_on_nodes.own_uv()
+    first = installers.own_uv()
     Path(first["path"]).write_bytes(content)
-    uv_on_nodes.own_uv.cache_clear()
-    assert uv_on_nodes.own_uv() == first
+    installers.own_uv.cache_clear()
+    assert installers.own_uv() == first
     assert sha256_of(Path(first["path"])) == first["sha256"]
 
 
@@ -482,9 +554,9 @@ def test_a_packed_uv_is_unpacked_where_it_is_kept(
     release: ModuleType, tmp_path: Path, own_uv: Path
 ) -> None:
     assert not own_uv.exists()
-    packed = uv_on_nodes.own_uv()
+    packed = installers.own_uv()
     node = Node(release, tmp_path, Path(packed["path"]))
-    uv = node.params["uv"]
+    uv = node.params["installer"]
     uv["file"] = "uv.gz"
     folder = Path(node.params["staging"], uv["sha256"])
     (folder / "uv").rename(folder / "uv.gz")
@@ -509,7 +581,7 @@ def test_pip_installs_if_the_packed_uv_is_damaged(release: ModuleType, tmp_path:
     packed = tmp_path / "uv.gz"
     packed.write_bytes(PACKED[:10] + b"\xff" * 20)
     node = Node(release, tmp_path, packed)
-    uv = node.params["uv"]
+    uv = node.params["installer"]
     uv["file"] = "uv.gz"
     folder = Path(node.params["staging"], uv["sha256"])
     (folder / "uv").rename(folder / "uv.gz")
