@@ -6,10 +6,10 @@ installers.py sends it to nodes, as one file with the library `installer`.
 from __future__ import annotations
 
 import compileall
-import os
 import sys
 import sysconfig
 import warnings
+from pathlib import Path
 from typing import Any
 
 from installer import install
@@ -25,28 +25,24 @@ class _Environment(SchemeDictionaryDestination):
         return super().write_file(scheme, path, stream, is_executable or scheme == "scripts")
 
 
-def main(wheels: list[str]) -> int:
-    """Install the wheels, compile their modules, and return the exit code."""
+def main(wheels: list[str]) -> None:
+    """Install the wheels, and compile their modules; exit with a message if one is refused."""
     warnings.simplefilter("ignore")  # bytecode in a wheel is left out: it is compiled here
     paths = sysconfig.get_paths()
-    headers = os.path.join(
-        paths["data"], "include", "site", f"python{sysconfig.get_python_version()}"
-    )
-    for wheel in wheels:
-        file = os.path.basename(wheel)
-        places = {**paths, "headers": os.path.join(headers, file.partition("-")[0])}
+    headers = f"{paths['data']}/include/site/python{sysconfig.get_python_version()}"
+    for path in map(Path, wheels):
+        places = {**paths, "headers": f"{headers}/{path.name.partition('-')[0]}"}
         into = _Environment(places, sys.executable, "posix", overwrite_existing=True)
         try:
-            with WheelFile.open(wheel) as source:
+            with WheelFile.open(path) as source:
                 install(source, into, {})
-        except Exception as problem:  # noqa: BLE001 (whatever the file holds)
-            print(f"error: {file} cannot be installed: {problem or type(problem).__name__}")
-            return 1
-    processes = 1 if sum(map(os.path.getsize, wheels)) < _SMALL else 0  # 0: one for each core
+        except Exception as problem:
+            said = str(problem) or type(problem).__name__
+            sys.exit(f"error: {path.name} cannot be installed: {said}")
+    size = sum(Path(path).stat().st_size for path in wheels)
     for folder in sorted({paths["purelib"], paths["platlib"]}):
-        compileall.compile_dir(folder, quiet=2, workers=processes)
-    return 0
+        compileall.compile_dir(folder, quiet=2, workers=1 if size < _SMALL else 0)  # 0: one a core
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

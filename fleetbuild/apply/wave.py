@@ -18,9 +18,9 @@ from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell
 from fleetbuild.ansible.steps import step_of
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import around_switch, has_hooks
+from fleetbuild.apply.installers import installer_for
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
-from fleetbuild.apply.installers import installer_for
 from fleetbuild.audit.downloads import announced_commands, installed_size
 from fleetbuild.models import (
     LockedFile,

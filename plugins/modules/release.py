@@ -324,8 +324,8 @@ active:
   returned: state is present
   type: bool
 made_by:
-  description: What installed the wheels, C(uv), C(installer) or C(pip); C(venv) for a release without
-    wheels, C(manifest) if only the manifest changed. Empty if nothing changed.
+  description: What installed the wheels, C(uv), C(installer) or C(pip); C(venv) for a release
+    without wheels, C(manifest) if only the manifest changed. Empty if nothing changed.
   returned: state is present
   type: str
 verification:

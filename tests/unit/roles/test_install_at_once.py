@@ -57,11 +57,12 @@ class Node:
             "manifest": {"id": "r1", "group": "cpu-avx2-cp311", "verified": False, "wheels": []},
             "verify": {"imports": ["small"]},
         }  # fmt: skip
-        for path, file in ((wheel, self.params["wheels"][0]), (program, self.params["installer"])):
+        sent = ((wheel, self.params["wheels"][0]), (program, self.params["installer"]))
+        for path, about in sent:
             if path:
-                place = Path(self.params["staging"], file["sha256"])
+                place = Path(self.params["staging"], about["sha256"])
                 place.mkdir(parents=True)
-                shutil.copy(path, place / file["file"])
+                shutil.copy(path, place / about["file"])
 
     def install(self, **changed: Any) -> dict[str, Any]:
         found: dict[str, Any] = self.release.install(self.root, {**self.params, **changed}, False)
