@@ -44,7 +44,9 @@ PARTS = {
     ),
     "simulation": ("tests/simulation",),
 }
-AT_ONCE = 4  # the tests on nodes wait about half of their time
+# The tests on nodes wait about half of their time, and a lab with its builds takes 2 GB.
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+AT_ONCE = max(2, min(2 * len(os.sched_getaffinity(0)), _MEMORY // 2_000_000_000))
 LOGS = Path(".pytest_cache") / "parts"
 COUNTED = ("passed", "failed", "skipped")
 NO_TESTS = 5  # pytest's exit code where -k and the like leave none
