@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
 
+_COPY_AGAIN = "Run again; it is copied again."  # as plugin_utils/advice.py has it
 _LEASE = 1800  # seconds; a dead run blocks other controllers for as long
 _SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
 _AT_ONCE = 64  # nodes that get files at the same time, by default
@@ -145,18 +146,35 @@ class _Install:
             _tell_failure(self._run, result, host)
 
     def _play(self, names: Sequence[str], **changes: Any) -> dict[str, RoleResult]:
+        """Play the playbook; nodes that cannot use a file as it arrived get all whole, once."""
+        replies = self._play_once(names, changes)
+        again = [name for name in names if _lacks_a_file(replies.get(name))]
+        if again:
+            replies |= self._play_once(again, {**changes, "patches": []}, is_last=True)
+        return replies
+
+    def _play_once(
+        self, names: Sequence[str], changes: Mapping[str, Any], *, is_last: bool = False
+    ) -> dict[str, RoleResult]:
         replies: dict[str, RoleResult] = {}
 
         def on_event(event: TaskEvent) -> None:
             _listen(self._run, self._group, replies, event)
-            if event.ended and event.host in names:
+            if not event.ended or event.host not in names:
+                return
+            reply = replies.get(event.host)
+            if reply and _lacks_a_file(reply) and not is_last:
+                about = {"node": event.host, "group": self._group.name}
+                said = f"{failure_reason(reply)} It is sent again, whole"
+                self._run.tell("distribute", "warning", said, **about)
+            else:
                 self.report(self._result(event.host, replies, event.ended), event.ended)
 
         self.hosts |= self._run.tools.run_playbook(
             "install.yml",
             limit=sorted(names),
             extravars={
-                "fleetbuild_installs": {name: self._specs[name] | changes for name in names}
+                "fleetbuild_installs": {name: {**self._specs[name], **changes} for name in names}
             },
             on_event=on_event,
         )
@@ -167,6 +185,11 @@ class _Install:
     ) -> NodeResult:
         before = _serving(self._run, self._progress, name)
         return _result(self._group, name, replies.get(name), host, before)
+
+
+def _lacks_a_file(reply: RoleResult | None) -> bool:
+    """Return whether a file arrived damaged, or a wheel could not be made from its patch."""
+    return reply is not None and reply.of == "failure" and reply.fix == _COPY_AGAIN
 
 
 def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:

@@ -235,6 +235,10 @@ class FakeFleet:
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         task = "install_wheel : Make the release"
+        if trouble == "damaged file" or (trouble == "bad patch" and "patches" not in job):
+            said = {"fix": "Run again; it is copied again."}
+            on_event(event(host, task, said, "failed", "It arrived damaged."))
+            return ended("failed")
         if trouble in ("install", "install, end", "install, lost"):
             on_event(event(host, task, {"fix": "Make room."}, "failed", "The disk is full."))
             if trouble == "install, end":

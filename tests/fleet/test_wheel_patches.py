@@ -17,6 +17,9 @@ from tests.lab import Lab
 LARGE = 12 << 20
 OTHER = 4 << 20  # what else a run sends at most, which is mostly modules
 NODES = ("one", "two", "bare")
+BROKEN = """#!/bin/sh
+[ "$*" = --version ] && echo '*** Zstandard CLI (64-bit) v1.5.7, by Yann Collet ***'
+"""
 pytestmark = pytest.mark.skipif(not shutil.which("zstd"), reason="no zstd")
 
 
@@ -77,6 +80,12 @@ def test_an_upgrade_sends_a_patch_where_zstd_is(
     assert not arrivals["bare"].endswith("patch")
     # A wheel that was made from a patch is kept, and is a source; a damaged one is not.
     on_node("two", "truncate -s -1 $(find /opt/fleetbuild/.wheels -type f -size +1M)")
+    on_node(
+        "bare", f"cat > /usr/local/bin/zstd <<'EOF'\n{BROKEN}EOF\nchmod 755 /usr/local/bin/zstd"
+    )
     one, two, bare = received("3.0")
     assert one < OTHER
     assert min(two, bare) > LARGE
+    assert [each.node for each in told if each.message.endswith("It is sent again, whole")] == [
+        "bare"
+    ]

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.apply import wave
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.models import Event
 from fleetbuild.models.config import Rollout
 from tests.factories.fleets import facts
+from tests.factories.role_modules import plugin
 from tests.factories.runs import LOG, FakeFleet, FakeStore, group, plan
 
 PLAN = plan(group("avx", ["avx-1", "avx-2"]), group("avx2", ["avx2-1", "avx2-2"]))
@@ -130,6 +132,31 @@ def test_a_missing_compiler_cache_is_reported_once_a_node(fleet: FakeFleet, tmp_
     assert (warning.stage, warning.node) == ("build", "avx-1")
     assert warning.message.startswith("avx-1 has no ccache (build.cache)")
     assert warning.fix == "Install ccache on avx-1, or set build: {cache: none}."
+
+
+@pytest.mark.parametrize("trouble", ["bad patch", "damaged file"])
+def test_a_node_that_cannot_use_a_file_gets_all_whole_once(
+    fleet: FakeFleet, tmp_path: Path, trouble: str
+) -> None:
+    """A patch that made another wheel, or a file that is damaged each time."""
+    fleet.trouble["install.yml", "avx-2"] = trouble
+    told: list[Event] = []
+    result = carry_out(fleet.run(PLAN, tmp_path, told))
+    states = {node.node: node.state for node in result.nodes}
+    assert states["avx-2"] == ("installed" if trouble == "bad patch" else "install_failed")
+    installs = [jobs.get("fleetbuild_installs", {}) for jobs in fleet.extravars]
+    played = [jobs["avx-2"] for jobs in installs if "avx-2" in jobs]
+    assert [job.get("patches") for job in played] == [None, []]
+    messages = [(each.state, each.message) for each in told if each.node == "avx-2"]
+    again = ("warning", "It arrived damaged. It is sent again, whole")
+    assert messages.count(again) == 1
+    failures = [message for state, message in messages if state == "failed"]
+    assert failures == ([] if trouble == "bad patch" else ["It arrived damaged."])
+
+
+def test_the_advice_to_copy_again_is_known() -> None:
+    advice = plugin("plugin_utils.advice")
+    assert advice.sentence(["run-to-copy"], {}) == wave._COPY_AGAIN
 
 
 def test_a_lease_that_was_taken_over_is_an_event(fleet: FakeFleet, tmp_path: Path) -> None:
