@@ -235,12 +235,12 @@ class FakeFleet:
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         task = "install_wheel : Make the release"
-        if trouble == "damaged file" or (trouble == "bad patch" and "patches" not in job):
-            said = {"fix": "Run again; it is copied again."}
-            on_event(event(host, task, said, "failed", "It arrived damaged."))
-            return ended("failed")
-        if trouble in ("install", "install, end", "install, lost"):
-            on_event(event(host, task, {"fix": "Make room."}, "failed", "The disk is full."))
+        unusable = trouble == "damaged file" or (trouble == "bad patch" and "patches" not in job)
+        if unusable or trouble in ("install", "install, end", "install, lost"):
+            fix, why = "Make room.", "The disk is full."
+            if unusable:
+                fix, why = "Run again; it is copied again.", "It arrived damaged."
+            on_event(event(host, task, {"fix": fix}, "failed", why))
             if trouble == "install, end":
                 on_event(event(host, "End the reservation", {}, "failed", "The disk is full."))
             return ended("unreachable" if trouble == "install, lost" else "failed")
