@@ -36,7 +36,9 @@ def installer_for(facts: Facts, python: str, size: int) -> dict[str, str]:
     """
     glibc = facts.libc is not None and facts.libc.family == "glibc"
     runs_uv = glibc and facts.arch == platform.machine()
-    if int(python.removeprefix("cp3").rstrip("t")) >= _OLDEST and (size < _SMALL or not runs_uv):
+    minor = python.removeprefix("cp3").removesuffix("t")
+    fits = minor.isdigit() and int(minor) >= _OLDEST
+    if fits and (size < _SMALL or not runs_uv):
         with contextlib.suppress(OSError):  # of a cache that is not usable
             return own_library()
     return own_uv() if runs_uv else {}
