@@ -64,12 +64,15 @@ def replace_file(path: str, content: bytes, *, mode: int = 0o600, lasting: bool 
     fresh = f"{folder}/.{name}.{token_hex(4)}"
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with open(handle, "wb") as file:  # noqa: PTH123 (it opens a handle)
+        try:
             os.fchmod(handle, mode)
-            file.write(content)
-            file.flush()
+            left = content
+            while left:
+                left = left[os.write(handle, left) :]
             if lasting:
                 os.fsync(handle)
+        finally:
+            os.close(handle)
         os.replace(fresh, path)  # noqa: PTH105
     except BaseException as error:
         Path(fresh).unlink(missing_ok=True)

@@ -125,11 +125,14 @@ def prepare(path, content, mode=0o644):
     except FileExistsError:  # an interrupted run left it
         os.unlink(fresh)
         descriptor = os.open(fresh, flags, 0o600)
-    with open(descriptor, "wb") as file:
+    try:
         os.fchmod(descriptor, mode)
-        file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
-        file.flush()
+        left = content if isinstance(content, bytes) else content.encode("utf-8")
+        while left:
+            left = left[os.write(descriptor, left) :]
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def place(path):
@@ -182,14 +185,21 @@ def _glance(full, path):
 
 def sha256(path):
     """Return the hash of a file's bytes, in hexadecimal."""
-    with open(path, "rb", buffering=0) as file:
-        return hash_of(file)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return _hash_of(lambda: os.read(descriptor, CHUNK))
+    finally:
+        os.close(descriptor)
 
 
 def hash_of(file):
     """Return the hash of the bytes that an open file still has, in hexadecimal."""
+    return _hash_of(lambda: file.read(CHUNK))
+
+
+def _hash_of(read_more):
     found = hashlib.sha256()
-    for chunk in iter(lambda: file.read(CHUNK), b""):
+    for chunk in iter(read_more, b""):
         found.update(chunk)
     return found.hexdigest()
 
