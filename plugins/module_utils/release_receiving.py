@@ -333,7 +333,13 @@ def forget_wheels(root):
 def remove_received(params):
     """Remove the files that were sent for this release."""
     for file in wanted_files(params):
-        shutil.rmtree(os.path.dirname(staged(params, file)), ignore_errors=True)
+        folder = os.path.dirname(staged(params, file))
+        try:
+            os.rmdir(folder)  # its wheel was kept
+        except FileNotFoundError:
+            pass
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(params["staging"])
     if params["login_uid"]:

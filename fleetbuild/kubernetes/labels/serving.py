@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleetbuild.kubernetes.labels.release_labels import as_planned
-from fleetbuild.models import Manifest, Plan, Result, Unreachable, now
+from fleetbuild.models import Capture, Manifest, Plan, Result, Unreachable, now
 from fleetbuild.models.revocation import Revocations
 from fleetbuild.probe.captures import load_captures, save_section
 from fleetbuild.probe.parsing.facts import releases_of
@@ -47,28 +47,29 @@ def _unless_revoked(manifest: Manifest | None, revoked: Revocations) -> Manifest
 def last_said(state: StateDir, names: Iterable[str], release: str) -> dict[str, Manifest | None]:
     """Return what these nodes last served; None if nothing. Unknown nodes are left out."""
     unchanged = [name for name in names if state.probed(name) and not state.is_changing(name)]
-    served = _releases(state, unchanged)
-    return {name: served[name].get(release) for name in unchanged}
+    captures = _captured(state, unchanged)
+    return {name: _releases_of(captures[name]).get(release) for name in unchanged}
 
 
 def note_reply(state: StateDir, name: str, manifest: Manifest) -> None:
     """Save that a node serves this manifest, as its reply to a playbook says."""
-    served = {**_releases(state, [name])[name], manifest.release: manifest}
+    capture = _captured(state, [name])[name]
+    served = {**_releases_of(capture), manifest.release: manifest}
     text = "\n".join(manifest.model_dump_json() for manifest in served.values())
     save_section(state.facts, name, _SECTION, text + "\n")
-    if manifest.verified:  # damage that a probe found before is repaired
-        save_section(state.facts, name, _FILES, "")
+    if manifest.verified and not isinstance(capture, Unreachable) and capture.get(_FILES):
+        save_section(state.facts, name, _FILES, "")  # damage that a probe found is repaired
     state.mark_probed(name, now())
 
 
-def _releases(state: StateDir, names: Sequence[str]) -> dict[str, Mapping[str, Manifest]]:
+def _captured(state: StateDir, names: Sequence[str]) -> dict[str, Capture | Unreachable]:
     if not state.facts.is_dir():
         return {name: {} for name in names}
-    captures = load_captures(state.facts, names, [_SECTION, _FILES])
-    return {
-        name: {} if isinstance(capture, Unreachable) else releases_of(capture)
-        for name, capture in captures.items()
-    }
+    return load_captures(state.facts, names, [_SECTION, _FILES])
+
+
+def _releases_of(capture: Capture | Unreachable) -> Mapping[str, Manifest]:
+    return {} if isinstance(capture, Unreachable) else releases_of(capture)
 
 
 def _by_result(plan: Plan, result: Result) -> dict[str, Manifest | None]:
