@@ -171,14 +171,14 @@ def taken(lock):
     return True
 
 
-def changing(root, params, stack):
-    """Hold the lock of the releases and check that the lease is still this run's."""
+def changing(root, params, stack, renew=True):
+    """Hold the lock of the releases and check that the lease is still this run's; renew it."""
     lease = Lease(root.path)
     if not params["counter"]:
         lease.refuse_other(params["controller"])
     stack.enter_context(locked(root))
     if params["counter"]:
-        lease.renew(params["counter"])
+        (lease.renew if renew else lease.check)(params["counter"])
     else:
         lease.refuse_other(params["controller"])
     return lease

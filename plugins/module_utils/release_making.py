@@ -42,7 +42,7 @@ def make(root, params, check):
         if not check:
             lease = changing(root, params, stack)
         there = root.manifest(release_id)
-        intact = there is not None and not root.damage(release_id, True)
+        intact = there is not None and not root.damage(release_id, True, there)
         if intact and signatures.accepts(release_id):
             if wanted(there) == wanted(manifest) and not signatures.expired(release_id):
                 return ""

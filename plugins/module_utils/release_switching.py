@@ -28,7 +28,7 @@ def activate(root, params, check):
     pruned, kept = [], []
     if switched or params["counter"] or root.outdated(params["keep"]):
         with contextlib.ExitStack() as stack:
-            lease = changing(root, params, stack)
+            lease = changing(root, params, stack, renew=False)  # it ends below, before the lock
             if root.manifest(release_id) is None:  # removed while this run waited for the lock
                 raise Problem(f"Release {release_id} was removed meanwhile.", ["run"])
             if switched:
@@ -152,7 +152,7 @@ def works(root, release_id, revoked):
     manifest = root.manifest(release_id) or {}
     if not manifest.get("verified") or names_of(manifest).intersection(revoked):
         return False
-    return Signatures(root).accepts(release_id) and not root.damage(release_id, False)
+    return Signatures(root).accepts(release_id) and not root.damage(release_id, False, manifest)
 
 
 def names_of(manifest):

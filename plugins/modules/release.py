@@ -437,7 +437,7 @@ def look(root, params):
     intact = (
         manifest is not None
         and wanted(manifest) == wanted(params["manifest"])
-        and not root.damage(release_id, True)
+        and not root.damage(release_id, True, manifest)
         and Signatures(root).accepts(release_id)
     )
     expired = intact and Signatures(root).expired(release_id)
