@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fleetbuild.ansible import HostRun, TaskEvent, shared_playbooks
@@ -20,7 +21,17 @@ from fleetbuild.apply.rollback import rollback_task
 from fleetbuild.apply.stages import STAGES, StageFunction, carry_out
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.journal import Journal
-from fleetbuild.models import Facts, Inventory, Manifest, Node, Plan, PlannedWheel, Result, now
+from fleetbuild.models import (
+    Facts,
+    Inventory,
+    Manifest,
+    Node,
+    Plan,
+    PlannedWheel,
+    Result,
+    event,
+    now,
+)
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
 from fleetbuild.probe.captures import save_section
@@ -450,3 +461,5 @@ def replace_threads(uv: Path) -> None:
     audit.as_completed = in_order  # type: ignore[assignment]
     about = {"path": str(uv), "file": "uv", "sha256": hashlib.sha256(uv.read_bytes()).hexdigest()}
     wave.installer_for = lambda *_: about  # type: ignore[assignment]
+    noon = SimpleNamespace(isoformat=lambda timespec: "2026-01-01T12:00:00.000+00:00")  # noqa: ARG005
+    event.datetime = SimpleNamespace(now=lambda _: noon)  # type: ignore[assignment,misc]

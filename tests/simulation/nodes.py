@@ -34,7 +34,7 @@ _in_use = plugin("module_utils.releases_in_use")
 _switching = plugin("module_utils.release_switching")
 _installer = plugin("module_utils.wheel_installer")
 
-SITE = "lib/python3.11/site-packages"
+SITE = "lib/python3.11"  # a folder less than in a real one
 SILENCE = 60.0  # seconds until a node that stands still is given up
 Reply = dict[str, Any]
 Work = Callable[[], Reply]
@@ -222,7 +222,7 @@ class SimulatedNode:
         releases, damaged, previous = {}, {}, {}
         if found := self.root.manifest(self.root.serving()):
             manifest = Manifest.model_validate(found)
-            if damage := self.root.damage(self.root.serving(), False):
+            if damage := self.root.damage(self.root.serving(), False, found):
                 damaged["default"] = damage
                 manifest = manifest.model_copy(update={"verified": False})
             releases["default"] = manifest
@@ -457,7 +457,7 @@ def _run(command: list[str], fix: object) -> None:  # noqa: ARG001
     node = _node()
     if "venv" in command:
         path = command[-1]
-        for folder in ("bin", "lib", "lib/python3.11", SITE):
+        for folder in ("bin", "lib", SITE):
             os.mkdir(f"{path}/{folder}")
         _write(f"{path}/bin/python", b"python")
         node.pause(0.1, 1)
@@ -534,3 +534,4 @@ def replace_programs() -> None:
         module.find_own_uses = module.find_foreign_uses = lambda _: {}
     _files.ThreadPoolExecutor = _Serial
     _files.persist = _files.persist_names = lambda _: None
+    os.fsync = lambda _: None

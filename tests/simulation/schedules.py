@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +18,10 @@ from fleetbuild.apply import rollout
 from fleetbuild.errors import FleetbuildError, LockedError
 from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
 from fleetbuild.plan.decide import Package, Resolution, Source, eligibility
+from fleetbuild.plan.document import make_plan
 from fleetbuild.recipes import render
 from tests.factories.files import make_wheel
-from tests.factories.fleets import facts, inventory, locked, package, planned
+from tests.factories.fleets import answers, drafted, facts, inventory, locked, package
 from tests.simulation import controllers, nodes
 from tests.simulation.controllers import Cluster, Controller
 from tests.simulation.nodes import WHEELS, Fuse, SimulatedNode
@@ -77,6 +79,8 @@ def prepare() -> Path:
     render._render_each = _rendered_once(render._render_each, list)
     eligibility.kubernetes_node = _named_once(eligibility.kubernetes_node)
     rollout.owners = _checked_once(rollout.owners)
+    document = import_module("fleetbuild.plan.document.make_plan")
+    document.plan_wheel = _planned_once(document.plan_wheel)  # type: ignore[attr-defined]
     return folder
 
 
@@ -121,6 +125,20 @@ def _checked_once(owners: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+def _planned_once(plan_wheel: Callable[..., Any]) -> Callable[..., Any]:
+    """Plan the same wheel of a draft once: what it depends on is a part of that draft's key."""
+    known: dict[Any, Any] = {}
+
+    def planned(wheel: Any, *given: Any, blocked: Any, against: Any, **more: Any) -> Any:
+        key = id(wheel), blocked, *map(id, against)
+        if key not in known:  # the wheel stays there, too, so that its id is no other one's
+            made = plan_wheel(wheel, *given, blocked=blocked, against=against, **more)
+            known[key] = wheel, made
+        return known[key][1]
+
+    return planned
+
+
 def _remove(folder: str) -> None:
     """Remove a folder in which nobody else works: shutil.rmtree makes twice as many calls."""
     with os.scandir(folder) as entries:
@@ -150,12 +168,21 @@ def _package(version: str) -> Package:
     return package("hnswlib", version)
 
 
+@cache
+def _resolution(name: str, version: str) -> Resolution:
+    return Resolution(wheels=(_file(name, version),))
+
+
+_DRAFTS: dict[Any, Any] = {}  # and their locks, of equal fleets
+
+
 class Schedule:
     """One world: a fleet, two controllers, runs and faults."""
 
     def __init__(self, seed: int, size: int = 0) -> None:
         self.shared = prepare()
         self.folder = Path(tempfile.mkdtemp(dir=self.shared))
+        os.chdir(self.folder)
         self.world = world = World(seed)
         self.chance = chance = world.chance
         self.cluster = Cluster()
@@ -168,7 +195,7 @@ class Schedule:
         rungs = chance.sample(RUNGS, 1 if self.confirm else chance.randint(1, 3))
         for number in range(count):
             name = f"n{number:02}"
-            folder = self.folder / name
+            folder = Path(name)
             folder.mkdir()
             about = self._hardware(chance, rungs)
             node = SimulatedNode(world, name, folder, about, self._how_bad, watch=self.rules.look,
@@ -177,8 +204,8 @@ class Schedule:
         self.config = self._config(chance, size)
         self.controllers = []
         for name in ("one", "two"):
-            (self.folder / name).mkdir()
-            made = Controller(world, name, self.folder / name, self.nodes, self.cluster)
+            Path(name).mkdir()
+            made = Controller(world, name, Path(name), self.nodes, self.cluster)
             made.inventory = inventory(self.nodes)
             self.controllers.append(made)
         self.running: dict[Controller, int] = {}
@@ -212,10 +239,22 @@ class Schedule:
         known = controller.probe(controller.inventory.nodes, None)
         source = Source(package="hnswlib", version=version, file=_file("hnswlib", version),
                         build_requirements=("setuptools",))  # fmt: skip
-        return planned(
-            known, packages=(_package(version),), config=self.config,
-            sources=(source,), closure=Resolution(wheels=(_file("numpy", "2.0"),)),
-            build=Resolution(wheels=(_file("setuptools", "80"),)),
+        # Of what drafts and locks are made of, nodes differ in this alone, and fleets in `confirm`.
+        kinds = [
+            (name, each.state, each.isa, each.libc, each.memory_gb, each.disk_gb)
+            for name, each in known.items()
+        ]
+        key = version, self.confirm, *kinds
+        if key not in _DRAFTS:  # made once for a process
+            made = drafted(known, (_package(version),), config=self.config)
+            _DRAFTS[key] = made, answers(
+                made, known, sources=(source,), closure=_resolution("numpy", "2.0"),
+                build=_resolution("setuptools", "80"),
+            )  # fmt: skip
+        made, locks = _DRAFTS[key]
+        return make_plan(
+            controller.inventory, known, (_package(version),), self.config, drafted=made,
+            locks=locks, store={}, created="2026-01-01T00:00:00+00:00",
         )  # fmt: skip
 
     def start(self, controller: Controller, action: str, ended: Callable[[Any], None]) -> None:
@@ -334,6 +373,7 @@ class Schedule:
             self._play()
         finally:
             self.world.stop()
+            os.chdir(self.shared)
             _remove(str(self.folder))
 
     def _play(self) -> None:
@@ -394,7 +434,7 @@ class Schedule:
         assert found, f"{node.name} serves nothing"
         assert found["wheels"][0]["version"].startswith(version), f"{node.name}: {found}"
         assert found["verified"], f"{node.name} serves what nobody verified"
-        assert not node.root.damage(serving, True), f"{node.name} serves a damaged release"
+        assert not node.root.damage(serving, True, found), f"{node.name} serves a damaged release"
         assert self.cluster.labels.get(node.name) == serving, f"{node.name}: its label is wrong"
         staged = [path.name for path in node.staging.glob("*/*")]
         assert not staged, f"{node.name}: copied wheels remain: {staged}"
