@@ -131,7 +131,7 @@ def _planned_once(plan_wheel: Callable[..., Any]) -> Callable[..., Any]:
 
     def planned(wheel: Any, *given: Any, blocked: Any, against: Any, **more: Any) -> Any:
         key = id(wheel), blocked, *map(id, against)
-        if key not in known:  # the wheel stays there, too, so that its id is no other one's
+        if key not in known:  # the wheel stays there, too, so that its id stays its own
             made = plan_wheel(wheel, *given, blocked=blocked, against=against, **more)
             known[key] = wheel, made
         return known[key][1]

@@ -30,7 +30,7 @@ def test_schedules_keep_the_guarantees() -> None:
     assert "80 schedules" in passes(0, 80)
 
 
-@pytest.mark.parametrize("seed", [22, 20458, 20721, 21494])
+@pytest.mark.parametrize("seed", [22, 248, 3553, 124599])
 def test_a_seed_plays_the_same_each_time(seed: int) -> None:
     first, again = (passes(seed, 2, "--story").splitlines()[:-1] for _ in range(2))
     assert len(first) > 20
