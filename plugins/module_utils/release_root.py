@@ -95,11 +95,7 @@ class Root:
         It is the current one. The file is written before a switch (see `switch`), so a release may
         follow there whose switch was not done, or which a rollback left.
         """
-        try:
-            lines = release_files.read(self.path + "/history").decode("utf-8").split()
-        except OSError:
-            lines = []
-        now = self.serving()
+        lines, now = self.recorded(), self.serving()
         now = now[len(ASIDE) :] if now.startswith(ASIDE) else now
         while now in lines and lines[-1] != now:
             lines.pop()
@@ -107,6 +103,19 @@ class Root:
             lines.append(now)
         known = [line for number, line in enumerate(lines) if line not in lines[number + 1 :]]
         return [line for line in known if os.path.isdir(self[line])]
+
+    def recorded(self):
+        """Return the lines of the history's file."""
+        try:
+            return release_files.read(self.path + "/history").decode("utf-8").split()
+        except OSError:
+            return []
+
+    def record(self):
+        """Have the current release in the file: a crash after a first switch keeps it out."""
+        served = self.history()
+        if not set(served).issubset(self.recorded()):
+            release_files.write(self.path + "/history", "".join(line + "\n" for line in served))
 
     def switch(self, release_id, history):
         """Switch to a release of this history: rename a new symlink over the old one.

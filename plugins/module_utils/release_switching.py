@@ -72,6 +72,7 @@ def withdraw(root, check):
     """Remove the link to the current release."""
     before = root.serving()
     if before and not check:
+        root.record()  # the link alone may say that it has served
         os.unlink(root.current)
     return {"changed": bool(before), "release_id": "", "active": False, "previous": before}
 

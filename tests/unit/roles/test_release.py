@@ -218,6 +218,21 @@ def test_each_rollback_goes_one_release_further(release: ModuleType, root: Any) 
         release.go_back(root, ALONE, False)
 
 
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "crashed"])
+def test_a_rollback_to_no_release_leaves_what_served_in_the_history(
+    release: ModuleType, root: Any, recorded: bool
+) -> None:
+    """Also if a crash after the first switch kept the file from getting its name."""
+    make(root, "a", 1)
+    activate(release, root, "a")
+    history = Path(root.path, "history")
+    if not recorded:
+        history.unlink()
+    assert release.go_back(root, {**ALONE, "withdraw": True}, False)["previous"] == "a"
+    assert not os.path.lexists(root.current)
+    assert history.read_text() == "a\n"
+
+
 def test_the_current_release_is_never_removed(release: ModuleType, root: Any) -> None:
     for age, name in enumerate("abcd"):
         make(root, name, age)
