@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import importlib.util
 import io
 import os
 import platform
@@ -17,7 +16,10 @@ import stat
 import zipfile
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 from fleetbuild.files import is_own, own_cache, remove_old, replace_file, sha256_of
 from fleetbuild.models import Facts
@@ -25,7 +27,6 @@ from fleetbuild.plan.resolve.uv import uv_binary
 
 _DAYS = 30  # without use, after which the packed file of another version is removed
 _SMALL = 16_000_000  # bytes of wheels that are less than a packed uv
-_OLDEST = 10  # the library runs on Python 3.10 and newer
 
 
 def installer_for(facts: Facts, python: str, size: int) -> dict[str, str]:
@@ -37,8 +38,7 @@ def installer_for(facts: Facts, python: str, size: int) -> dict[str, str]:
     glibc = facts.libc is not None and facts.libc.family == "glibc"
     runs_uv = glibc and facts.arch == platform.machine()
     minor = python.removeprefix("cp3").removesuffix("t")
-    fits = minor.isdigit() and int(minor) >= _OLDEST
-    if fits and (size < _SMALL or not runs_uv):
+    if minor.isdigit() and (size < _SMALL or not runs_uv) and f"3.{minor}" in _pythons():
         with contextlib.suppress(OSError):  # of a cache that is not usable
             return own_library()
     return own_uv() if runs_uv else {}
@@ -69,11 +69,17 @@ def own_library() -> dict[str, str]:
     return {"path": str(path), "file": "installer.pyz", "sha256": sha256}
 
 
+@cache
+def _pythons() -> SpecifierSet:
+    """Return which versions of Python run the library."""
+    return SpecifierSet(distribution("installer").metadata["Requires-Python"] or "")
+
+
 def _library() -> bytes:
     """Return an archive that Python runs, the same bytes for the same versions."""
     sources = {"__main__.py": Path(__file__).with_name("unpack_wheels.py")}
-    found = importlib.util.find_spec("installer")
-    folder = Path(str(found and found.origin)).parent
+    # By its distribution: with `python -m`, the working directory may hold an installer.py.
+    folder = Path(str(distribution("installer").locate_file("installer")))
     for path in sorted(folder.rglob("*.py")):
         sources[f"installer/{path.relative_to(folder)}"] = path
     made = io.BytesIO()
@@ -89,8 +95,11 @@ def _kept(name: str, wanted: str, suffix: str, make: Callable[[], bytes]) -> tup
     `wanted` is the hash of what it is made of.
     """
     folder = own_cache(name)
+    above = filter(Path.exists, folder.resolve().parents)
+    if not all(map(_stays, above)):  # such as a user's home, for root: root's folders stay out
+        raise PermissionError(f"Another user can replace {folder}.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not (is_own(folder) and all(map(_stays, folder.resolve().parents))):
+    if not is_own(folder):
         raise PermissionError(f"Another user can replace {folder}.")
     path = next(filter(_is_whole, folder.glob(f"{wanted}.*{suffix}")), None)
     if path is None:

@@ -201,10 +201,10 @@ class InstallSpec(ChangedRelease):
         dict[str, str],
         Parameter(
             "The program that installs the wheels: C(path) on the controller, C(file) and"
-            " C(sha256). A C(file) that ends in C(.pyz) is run by the Python of the release, with"
-            " the paths of the wheels, and is removed afterwards. Another is uv, which is kept"
-            " beside the releases; the node unpacks it if C(file) ends in C(.gz). Without a"
-            " program, or where the node does not run uv, pip installs the wheels.",
+            " C(sha256). A C(file) that ends in C(.pyz) is run by the Python of the release, 3.10"
+            " or newer, with the paths of the wheels, and is removed afterwards. Another is uv,"
+            " which is kept beside the releases; the node unpacks it if C(file) ends in C(.gz)."
+            " Without a program, or where the node does not run it, pip installs the wheels.",
         ),
     ] = {}
     python: Annotated[

@@ -19,7 +19,7 @@ from .builder.own_pip import pip_wheel
 
 LIBRARY = ".pyz"  # the ending of a program that the environment's Python runs
 TOOLS = ".tools"  # beside releases; no release name starts so
-OLDEST = 8  # uv installs for Python 3.8 and newer
+OLDEST = {"uv": 8, LIBRARY: 10}  # 3.8: the oldest Python that each installs for
 UNUSED = 30 * 86400  # seconds, after which another version is removed
 NOT_KEPT = (OSError, EOFError, zlib.error)  # of a full disk, or a packed file that is damaged
 
@@ -88,11 +88,11 @@ def runs(uv):
         return False
 
 
-def fits(path):
-    """Return whether uv installs for the Python of an environment."""
+def fits(path, oldest):
+    """Return whether the Python of an environment is 3.`oldest` or newer."""
     folders = os.listdir(os.path.join(path, "lib"))
     minors = [name.partition(".")[2] for name in folders if name.startswith("python3.")]
-    return all(minor.rstrip("t").isdigit() and int(minor.rstrip("t")) >= OLDEST for minor in minors)
+    return all(minor.rstrip("t").isdigit() and int(minor.rstrip("t")) >= oldest for minor in minors)
 
 
 def install(path, wheels, program, run):
@@ -101,11 +101,12 @@ def install(path, wheels, program, run):
     `run` runs a command with the advice if it fails.
     """
     files = [wheel[0] for wheel in wheels]
-    if program.endswith(LIBRARY):
+    library = program.endswith(LIBRARY)
+    if library and fits(path, OLDEST[LIBRARY]):
         python = os.path.join(path, "bin", "python")
-        run([python, "-I", program, *files], ["plan-for-python"])
+        run([python, "-I", program, *files], ["other-wheel"])
         return "installer"
-    if program and fits(path) and runs(program):
+    if program and not library and fits(path, OLDEST["uv"]) and runs(program):
         install_with_uv(path, wheels, program, run)
         return "uv"
     install_with_pip(path, files, run)

@@ -177,9 +177,10 @@ options:
       installer:
         description: 'The program that installs the wheels: C(path) on the controller, C(file)
           and C(sha256). A C(file) that ends in C(.pyz) is run by the Python of the release,
-          with the paths of the wheels, and is removed afterwards. Another is uv, which
-          is kept beside the releases; the node unpacks it if C(file) ends in C(.gz). Without
-          a program, or where the node does not run uv, pip installs the wheels.'
+          3.10 or newer, with the paths of the wheels, and is removed afterwards. Another
+          is uv, which is kept beside the releases; the node unpacks it if C(file) ends
+          in C(.gz). Without a program, or where the node does not run it, pip installs
+          the wheels.'
         type: dict
         default: {}
       python:
@@ -302,7 +303,8 @@ login_uid:
   returned: state is begun, and O(begun) is given
   type: int
 missing:
-  description: The wheels, or patches in place of them, and uv, that are still to be sent.
+  description: The wheels, or patches in place of them, and what installs them, as far as they are
+    still to be sent.
   returned: state is begun
   type: list
   elements: dict
@@ -368,6 +370,7 @@ from ..module_utils.release_receiving import (
     forget_attempts,
     incoming,
     missing,
+    staged,
     wanted_files,
 )
 from ..module_utils.release_root import Problem, Root
@@ -640,6 +643,8 @@ def main():
     used += [params["staging"]] if params["staging"] else []
     if params["staging"] and params["installer"]:
         used += tool_paths(params["path"], params["installer"])
+        program = staged(params, params["installer"])
+        used += [os.path.dirname(program), program]
     try:
         root.check(*used, params["path"])
         result = step(root, params, check)

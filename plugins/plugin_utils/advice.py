@@ -45,6 +45,7 @@ other-release-id: Give the new wheels another release id.
 plain-file-name: Give it a plain name in the recipe.
 plan: Plan again.
 plan-and-see: Plan again, and see what serves there now: fleetbuild plan INVENTORY
+other-wheel: Plan another version of this package; plan again if the node has another Python now.
 plan-for-python: Plan again: the wheels do not fit this Python.
 plan-or-install-cuda: Plan again; or install the CUDA toolkit {number} in /usr/local/cuda-{number}.
 pull-image: Pull it with {engine} as this user, or plan again if it was replaced by a newer one.

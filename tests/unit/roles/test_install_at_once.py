@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import gzip
 import hashlib
 import json
@@ -24,7 +25,7 @@ import yaml
 from jinja2 import Template
 from uv import find_uv_bin
 
-from fleetbuild.apply import installers
+from fleetbuild.apply import installers, unpack_wheels
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.models.facts import Libc
@@ -146,6 +147,8 @@ FILES = {
     "{}.data/data/share/both.txt": b"data\n",
 }
 
+FILE_NAMES = {"both_sides": "Both.Sides-1.0-py3-none-any.whl"}  # spelled otherwise than its .data
+
 
 def test_small_wheels_are_installed_as_by_uv(
     release: ModuleType, tmp_path: Path, own_uv: Path
@@ -156,13 +159,9 @@ def test_small_wheels_are_installed_as_by_uv(
         folder = tmp_path / program["file"]
         folder.mkdir()
         node = Node(release, folder, Path(program["path"]), program["file"])
-        for name in ("both", "again"):
+        for name in ("both_sides", "again"):
             files = {place.format(f"{name}-1.0"): content for place, content in FILES.items()}
-            wheel = make_wheel(folder, name, files=files)
-            node.params["wheels"].append({"file": wheel.name, "sha256": sha256_of(wheel)})
-            place = Path(node.params["staging"], sha256_of(wheel))
-            place.mkdir()
-            shutil.copy(wheel, place)
+            add(node, make_wheel(folder, name, files=files, file_name=FILE_NAMES.get(name)))
         made_by = node.install()["made_by"]
         made = Path(node.root["r1"])
         assert subprocess.check_output([made / "bin/small"]) == b"ran\n"
@@ -177,19 +176,81 @@ def test_small_wheels_are_installed_as_by_uv(
     assert [path for path, _ in found["uv"] if path.endswith("both.h")]
 
 
-@pytest.mark.usefixtures("own_uv")
-def test_a_wheel_that_writes_elsewhere_is_refused(release: ModuleType, tmp_path: Path) -> None:
-    program = installers.own_library()
-    node = Node(release, tmp_path, Path(program["path"]), program["file"])
-    wheel = make_wheel(tmp_path, "other", files={"../../../../../outside.py": b"x = 1"})
+def add(node: Node, wheel: Path) -> None:
+    """Have another wheel in the release of a node, received."""
     node.params["wheels"].append({"file": wheel.name, "sha256": sha256_of(wheel)})
     place = Path(node.params["staging"], sha256_of(wheel))
     place.mkdir()
     shutil.copy(wheel, place)
-    with pytest.raises(release.Problem, match=f"{wheel.name} cannot be installed: .* outside"):
+
+
+@pytest.mark.usefixtures("own_uv")
+@pytest.mark.parametrize(
+    ("tag", "files", "said"),
+    [
+        ("py3-none-any", {"../../../../../outside.py": b"x = 1"}, "outside"),
+        ("py3-none-any", {"other-1.0.data/scripts/python3": b"#!x"}, "would replace a link"),
+        ("py3-none-any", {"other-1.0.data/data/bin/python": b"#!x"}, "would replace a link"),
+        ("py3-none-any", {"other-1.0.data/nowhere/file": b""}, "not contained in a valid .data"),
+        ("py3-none-any", {"other-1.0.dist-info/entry_points.txt": b"[console_scripts]\na = m\n"},
+         "its metadata is malformed"),
+        ("cp36-cp36m-linux_x86_64", {}, "another Python"),
+        ("cp399-abi3-linux_x86_64", {}, "another Python"),
+    ],
+)  # fmt: skip
+def test_a_wheel_that_does_not_fit_the_environment_is_refused(
+    release: ModuleType, tmp_path: Path, tag: str, files: dict[str, bytes], said: str
+) -> None:
+    program = installers.own_library()
+    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+    wheel = make_wheel(tmp_path, "other", tag=tag, files=files)
+    add(node, wheel)
+    with pytest.raises(release.Problem, match=f"{wheel.name} cannot be installed: .*{said}") as why:
         node.install()
+    assert why.value.fix == ["other-wheel"]
+    assert "<" not in str(why.value)
     assert not list(tmp_path.rglob("outside.py"))
     assert node.root.serving() == ""
+
+
+@pytest.mark.usefixtures("own_uv")
+def test_the_small_program_is_not_run_by_an_older_python(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = installers.own_library()
+    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+    monkeypatch.setitem(installer.OLDEST, installer.LIBRARY, 99)
+    assert node.install()["made_by"] == "pip"
+
+
+@pytest.mark.parametrize("trouble", ["no process", "killed", "full"])
+def test_modules_are_compiled_where_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """As in a container with a limit of processes or memory."""
+    files = [tmp_path / f"m{number}.py" for number in range(5)]
+    for file in files:
+        file.write_text("x = 1")
+    fork, parent, compiled = os.fork, os.getpid(), compileall.compile_file
+
+    def refuse() -> int:
+        raise BlockingIOError
+
+    def die(file: str, **about: Any) -> bool:
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return bool(compiled(file, **about))
+
+    def fail(file: str, **about: Any) -> bool:
+        if os.getpid() != parent:
+            raise OSError("No space left on device")
+        return bool(compiled(file, **about))
+
+    monkeypatch.setattr(os, "fork", refuse if trouble == "no process" else fork)
+    if trouble != "no process":
+        monkeypatch.setattr(compileall, "compile_file", die if trouble == "killed" else fail)
+    unpack_wheels._compile([str(file) for file in files], 3)
+    assert len(list(tmp_path.glob("__pycache__/*.pyc"))) == len(files)
 
 
 def test_pip_installs_where_uv_does_not_run(
