@@ -131,9 +131,10 @@ def refuse_unannounced(wheels, before, after):
 
 def installer_of(root, params):
     """Return the path of the program that the controller sent, now or earlier, or ""."""
-    folder, program = params["path"], params["installer"]
+    program = params["installer"]
     if not program:
         return ""
+    folder = params["path"]
     kept = kept_uv(folder, program)
     if not os.path.exists(kept):
         try:

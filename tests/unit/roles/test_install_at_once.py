@@ -224,7 +224,7 @@ def test_the_small_program_is_not_run_by_an_older_python(
 
 
 @pytest.mark.parametrize("trouble", ["no process", "killed", "full"])
-def test_modules_are_compiled_where_no_process_can_be_started(
+def test_modules_are_compiled_although_processes_are_refused_or_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """As in a container with a limit of processes or memory."""
