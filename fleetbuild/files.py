@@ -109,6 +109,12 @@ def own_cache(name: str) -> Path:
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "fleetbuild" / name
 
 
+def make_cache(folder: Path) -> None:
+    """Make a folder of `own_cache` for this user alone; with `parents`, the umask would decide."""
+    for each in (folder.parents[1], folder.parent, folder):
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def is_own(folder: Path) -> bool:
     """Return whether this is a folder in which no other user can put a file, pipe or link."""
     about = folder.lstat()

@@ -20,7 +20,7 @@ from typing import Any
 from fleetbuild.ansible._runner import config_files, find_program
 from fleetbuild.ansible.listing import Listing, is_host_list
 from fleetbuild.ansible.secrets import Secrets, vault_arguments
-from fleetbuild.files import is_own, own_cache, remove_old, write_atomically
+from fleetbuild.files import is_own, make_cache, own_cache, remove_old, write_atomically
 
 _FORMAT = 1
 _MOST_BYTES, _MOST_FILES, _DAYS = 16 << 20, 5000, 30
@@ -140,7 +140,7 @@ def _listing(kept: Mapping[str, Any]) -> Listing:
 def _keep(file: Path, record: Mapping[str, Any]) -> None:
     """Write the record; a cache that cannot be written costs time and nothing else."""
     with contextlib.suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_cache(file.parent)
         if is_own(file.parent):
             write_atomically(file, json.dumps(record))
             remove_old(file.parent.glob("*.json"), _DAYS)

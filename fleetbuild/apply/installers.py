@@ -21,7 +21,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from fleetbuild.files import is_own, own_cache, remove_old, replace_file, sha256_of
+from fleetbuild.files import is_own, make_cache, own_cache, remove_old, replace_file, sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.plan.resolve.uv import uv_binary
 
@@ -98,7 +98,7 @@ def _kept(name: str, wanted: str, suffix: str, make: Callable[[], bytes]) -> tup
     above = filter(Path.exists, folder.resolve().parents)
     if not all(map(_stays, above)):  # such as a user's home, for root: root's folders stay out
         raise PermissionError(f"Another user can replace {folder}.")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_cache(folder)
     if not is_own(folder):
         raise PermissionError(f"Another user can replace {folder}.")
     path = next(filter(_is_whole, folder.glob(f"{wanted}.*{suffix}")), None)

@@ -71,7 +71,7 @@ def _fits(name: str) -> bool:
     """Return whether a wheel of this name is for this Python; a node may have another one now."""
     pythons, abis = name.split("-")[-3:-1]
     now = sys.version_info.minor
-    if {"none", "abi3", f"cp3{now}{sys.abiflags}"}.isdisjoint(abis.split(".")):
+    if {"none", "abi3", f"cp3{now}{sys.abiflags.replace('d', '')}"}.isdisjoint(abis.split(".")):
         return False
     for python in pythons.split("."):
         kind, major, minor = python[:2], python[2:3], python[3:]

@@ -421,7 +421,7 @@ def _warnings(result: Mapping[str, Any]) -> Iterator[tuple[Stage, str]]:
     if not_given := result.get("not_given"):
         yield "distribute", f"this machine sent the files: {not_given}"
     if result.get("made_by") == "pip":
-        yield "install", "pip installed the wheels: nothing faster runs here"
+        yield "install", "pip installed the wheels: nothing faster could be used here"
 
 
 def _serving(run: Run, progress: Progress, name: str) -> str:

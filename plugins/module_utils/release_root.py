@@ -112,9 +112,9 @@ class Root:
             return []
 
     def record(self):
-        """Have the current release in the file: a crash after a first switch keeps it out."""
+        """Have what served in the file: a crash near a switch leaves a line too few or too many."""
         served = self.history()
-        if not set(served).issubset(self.recorded()):
+        if served != self.recorded():
             release_files.write(self.path + "/history", "".join(line + "\n" for line in served))
 
     def switch(self, release_id, history):

@@ -377,7 +377,7 @@ from ..module_utils.release_root import Problem, Root
 from ..module_utils.release_signature import Signatures
 from ..module_utils.release_switching import activate, go_back, take_off
 from ..module_utils.release_verifying import verify_made
-from ..module_utils.wheel_installer import tool_paths
+from ..module_utils.wheel_installer import LIBRARY, tool_paths
 
 FREE_NAME = re.compile(
     r"(?!(current|history|releases|wheels)([.]new)?\Z)[A-Za-z0-9][A-Za-z0-9._-]*\Z"
@@ -643,8 +643,9 @@ def main():
     used += [params["staging"]] if params["staging"] else []
     if params["staging"] and params["installer"]:
         used += tool_paths(params["path"], params["installer"])
-        program = staged(params, params["installer"])
-        used += [os.path.dirname(program), program]
+        if params["installer"]["file"].endswith(LIBRARY):  # it is run from where it arrived
+            program = staged(params, params["installer"])
+            used += [os.path.dirname(program), program]
     try:
         root.check(*used, params["path"])
         result = step(root, params, check)

@@ -43,9 +43,9 @@ name-signing-key: Name an SSH key of an allowed signer as signing.key in fleetbu
 no-exit: A check must not call exit.
 other-release-id: Give the new wheels another release id.
 plain-file-name: Give it a plain name in the recipe.
+other-wheel: Plan another version of this package; plan again if the node has another Python now.
 plan: Plan again.
 plan-and-see: Plan again, and see what serves there now: fleetbuild plan INVENTORY
-other-wheel: Plan another version of this package; plan again if the node has another Python now.
 plan-for-python: Plan again: the wheels do not fit this Python.
 plan-or-install-cuda: Plan again; or install the CUDA toolkit {number} in /usr/local/cuda-{number}.
 pull-image: Pull it with {engine} as this user, or plan again if it was replaced by a newer one.

@@ -577,6 +577,18 @@ def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
     assert list(own_uv.iterdir()) == [packed]
 
 
+@pytest.mark.usefixtures("program")
+def test_a_umask_that_lets_a_group_write_does_not_spoil_the_cache(own_uv: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        for _ in range(2):
+            installers.own_library.cache_clear()
+            assert installers.own_library()["file"] == "installer.pyz"
+    finally:
+        os.umask(before)
+    assert own_uv.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path, program: Path) -> None:
     own_uv.mkdir(parents=True)
     own_uv.chmod(0o777)
