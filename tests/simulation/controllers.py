@@ -36,6 +36,7 @@ from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
 from fleetbuild.probe.captures import save_section
 from fleetbuild.state import StateDir
+from tests.factories.role_modules import plugin
 from tests.factories.runs import FakeStore, Shelved
 from tests.simulation.nodes import SILENCE, Fuse, SimulatedNode, Steps, TaskFailed, release
 from tests.simulation.world import (
@@ -50,6 +51,7 @@ from tests.simulation.world import (
     in_order,
 )
 
+_advice = plugin("plugin_utils.advice")
 FORKS = 64
 PATH = "/opt/fleetbuild"
 FILES: dict[str, Path] = {}  # the files of the index, by name
@@ -142,7 +144,7 @@ class _Host:
         if isinstance(reply, Exception):
             result = reply.result if isinstance(reply, TaskFailed) else {}
             if isinstance(reply, release.Problem):
-                result = {"fix": "Read the advice."}
+                result = {"fix": _advice.sentence(reply.fix, {})}
             problem = TaskFailed(str(reply), result)
             self.tell(TaskEvent(self.node.name, self.task, "failed", result, str(reply)))
             self.outcome = HostRun("failed", str(reply), log="log")

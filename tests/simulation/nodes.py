@@ -110,6 +110,7 @@ class SimulatedNode:
     still_until: float = 0.0
     hold: float = 0.0  # for so long the next module takes longer
     full: bool = False
+    cuts: bool = False  # the next file that arrives
     withdrawn: bool = False  # by a run, so that it serves nothing
     liar: str = ""
     lied: bool = False  # ever: what it said of its lease may stay
@@ -233,7 +234,11 @@ class SimulatedNode:
         return self.about.model_copy(update={**found, "install_free_gb": 50.0, "disk_gb": 50.0})
 
     def damage(self) -> None:
-        """Change a file of the current release and a kept wheel, as a disk or a person does."""
+        """Change a file of the current release and a kept wheel, as a disk or a person does.
+
+        The next file that arrives is damaged, too.
+        """
+        self.cuts = True
         file = self.folder / "current" / "lib" / "python3.11" / "changed"
         if file.parent.is_dir():
             self.changes += 1
@@ -346,7 +351,8 @@ class SimulatedNode:
             content = _read(file["path"])
             _write(target, content[: len(content) // 2])
             self.pause(0.5, 20.0)
-            _write(target, content)
+            _write(target, content[:-1] if self.cuts else content)
+            self.cuts = False
         return {}
 
     def _build(self, builds: list[dict[str, Any]]) -> Steps:

@@ -165,6 +165,7 @@ class RunRules:
         self._first = len(nodes.switches)
         self._waves: defaultdict[str, list[list[str]]] = defaultdict(list)
         self._ended: dict[str, str] = {}  # node -> how its install ended
+        self._again: set[str] = set()  # nodes that got all files a second time
         self._under_way: set[str] = set()
         self._builds: set[tuple[str, str]] = set()
 
@@ -180,13 +181,24 @@ class RunRules:
                     self._builds.add(pair)
         elif playbook == "install.yml" and plan is not None:
             waves = defaultdict[str, list[str]](list)  # a playbook has one wave of each group
-            for node in jobs:
-                waves[plan.groups_by_node[node].name].append(node)
+            for node, job in jobs.items():
+                if job.get("patches") == []:
+                    self._begins_again(node)
+                else:
+                    waves[plan.groups_by_node[node].name].append(node)
             for group, names in waves.items():
                 if all(jobs[name].get("verify", True) for name in names):
                     self._wave_begins(group, names, jobs[names[0]]["release_id"])
                 else:
                     assert not set(names) - self._ended.keys(), f"{names} were not verified"
+
+    def _begins_again(self, node: str) -> None:
+        """Check that a node gets all files again only after a failure, and once."""
+        assert node not in self._again, f"{node}: installed three times in one run"
+        assert self._ended.pop(node, "") == "failed", f"{node}: installed twice in one run"
+        self._again.add(node)
+        self._controller.world.tell(f"{node} gets all files again")
+        self._under_way.add(node)
 
     def _wave_begins(self, group: str, names: list[str], release_id: str) -> None:
         assert self.plan
