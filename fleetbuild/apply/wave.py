@@ -148,7 +148,7 @@ class _Install:
     def _play(self, names: Sequence[str], **changes: Any) -> dict[str, RoleResult]:
         """Play the playbook; nodes that cannot use a file as it arrived get all whole, once."""
         replies = self._play_once(names, changes)
-        again = [name for name in names if _lacks_a_file(replies.get(name))]
+        again = [name for name in names if _lacks_a_file(replies.get(name), self.hosts.get(name))]
         if again:
             replies |= self._play_once(again, {**changes, "patches": []}, is_last=True)
         return replies
@@ -163,7 +163,7 @@ class _Install:
             if not event.ended or event.host not in names:
                 return
             reply = replies.get(event.host)
-            if reply and _lacks_a_file(reply) and not is_last:
+            if reply and _lacks_a_file(reply, event.ended) and not is_last:
                 about = {"node": event.host, "group": self._group.name}
                 said = f"{failure_reason(reply)} It is sent again, whole"
                 self._run.tell("distribute", "warning", said, **about)
@@ -187,9 +187,10 @@ class _Install:
         return _result(self._group, name, replies.get(name), host, before)
 
 
-def _lacks_a_file(reply: RoleResult | None) -> bool:
+def _lacks_a_file(reply: RoleResult | None, host: HostRun | None) -> bool:
     """Return whether a file arrived damaged, or a wheel could not be made from its patch."""
-    return reply is not None and reply.of == "failure" and reply.fix == _COPY_AGAIN
+    answers = host is not None and host.state == "failed"
+    return answers and reply is not None and reply.of == "failure" and reply.fix == _COPY_AGAIN
 
 
 def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:

@@ -110,7 +110,7 @@ class SimulatedNode:
     still_until: float = 0.0
     hold: float = 0.0  # for so long the next module takes longer
     full: bool = False
-    cuts: bool = False  # the next file that arrives
+    cuts: bool = False  # the next wheel that arrives
     withdrawn: bool = False  # by a run, so that it serves nothing
     liar: str = ""
     lied: bool = False  # ever: what it said of its lease may stay
@@ -236,7 +236,7 @@ class SimulatedNode:
     def damage(self) -> None:
         """Change a file of the current release and a kept wheel, as a disk or a person does.
 
-        The next file that arrives is damaged, too.
+        The next wheel that arrives is damaged, too.
         """
         self.cuts = True
         file = self.folder / "current" / "lib" / "python3.11" / "changed"
@@ -351,8 +351,9 @@ class SimulatedNode:
             content = _read(file["path"])
             _write(target, content[: len(content) // 2])
             self.pause(0.5, 20.0)
-            _write(target, content[:-1] if self.cuts else content)
-            self.cuts = False
+            cut = self.cuts and target.endswith(".whl")
+            self.cuts = self.cuts and not cut
+            _write(target, content[:-1] if cut else content)
         return {}
 
     def _build(self, builds: list[dict[str, Any]]) -> Steps:
