@@ -38,10 +38,9 @@ def installer_for(facts: Facts, python: str, size: int) -> dict[str, str]:
     glibc = facts.libc is not None and facts.libc.family == "glibc"
     runs_uv = glibc and facts.arch == platform.machine()
     minor = python.removeprefix("cp3").removesuffix("t")
-    if minor.isdigit() and (size < _SMALL or not runs_uv) and f"3.{minor}" in _pythons():
-        with contextlib.suppress(OSError):  # of a cache that is not usable
-            return own_library()
-    return own_uv() if runs_uv else {}
+    runs_library = minor.isdigit() and f"3.{minor}" in _pythons()
+    library = own_library() if runs_library and (size < _SMALL or not runs_uv) else {}
+    return library or (own_uv() if runs_uv else {})
 
 
 @cache
@@ -61,11 +60,14 @@ def own_uv() -> dict[str, str]:
 def own_library() -> dict[str, str]:
     """Return path, file and sha256 of unpack_wheels.py with the library, as one file.
 
-    Raises OSError if the cache is not usable.
+    Empty if the cache is not usable.
     """
     content = _library()
     sha256 = hashlib.sha256(content).hexdigest()
-    path, sha256 = _kept("installer", sha256, ".pyz", lambda: content)
+    try:
+        path, sha256 = _kept("installer", sha256, ".pyz", lambda: content)
+    except OSError:
+        return {}
     return {"path": str(path), "file": "installer.pyz", "sha256": sha256}
 
 

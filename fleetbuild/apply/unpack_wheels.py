@@ -58,7 +58,7 @@ def main(wheels: list[str]) -> None:
                 install(source, into, {})
         except AssertionError:  # of the library, without words
             sys.exit(f"error: {path.name} cannot be installed: its metadata is malformed")
-        except Exception as problem:
+        except Exception as problem:  # whatever the file holds
             said = str(problem.args[-1] if isinstance(problem, InvalidWheelSource) else problem)
             sys.exit(f"error: {path.name} cannot be installed: {said or type(problem).__name__}")
     size = sum(Path(path).stat().st_size for path in wheels)

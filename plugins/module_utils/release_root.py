@@ -115,7 +115,7 @@ class Root:
         """Have what served in the file: a crash near a switch leaves a line too few or too many."""
         served = self.history()
         if served != self.recorded():
-            release_files.write(self.path + "/history", "".join(line + "\n" for line in served))
+            release_files.write(self.path + "/history", as_lines(served))
 
     def switch(self, release_id, history):
         """Switch to a release of this history: rename a new symlink over the old one.
@@ -124,7 +124,7 @@ class Root:
         then means that nothing switched. If nothing serves yet, it gets its name after the switch,
         so that it names no release that never served; `history` adds the current one to it.
         """
-        path, lines = os.path.join(self.path, "history"), "".join(line + "\n" for line in history)
+        path, lines = os.path.join(self.path, "history"), as_lines(history)
         served = self.serving()
         (release_files.write if served else release_files.prepare)(path, lines)
         self.point_to(release_id)
@@ -200,6 +200,11 @@ class Root:
         served = self.history() if served is None else served
         before = (name for name in reversed(served) if name != now)
         return next((name for name in before if (self.manifest(name) or {}).get("verified")), "")
+
+
+def as_lines(history):
+    """Return a history as its file holds it."""
+    return "".join(line + "\n" for line in history)
 
 
 def refuse_foreign(path, found):

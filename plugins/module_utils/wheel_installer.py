@@ -19,7 +19,7 @@ from .builder.own_pip import pip_wheel
 
 LIBRARY = ".pyz"  # the ending of a program that the environment's Python runs
 TOOLS = ".tools"  # beside releases; no release name starts so
-OLDEST = {"uv": 8, LIBRARY: 10}  # 3.8: the oldest Python that each installs for
+OLDEST = {"uv": 8, LIBRARY: 10}  # each installs for Python 3.8, or 3.10, and newer
 UNUSED = 30 * 86400  # seconds, after which another version is removed
 NOT_KEPT = (OSError, EOFError, zlib.error)  # of a full disk, or a packed file that is damaged
 
@@ -101,12 +101,13 @@ def install(path, wheels, program, run):
     `run` runs a command with the advice if it fails.
     """
     files = [wheel[0] for wheel in wheels]
-    library = program.endswith(LIBRARY)
-    if library and fits(path, OLDEST[LIBRARY]):
+    kind = LIBRARY if program.endswith(LIBRARY) else "uv"
+    usable = program and fits(path, OLDEST[kind])
+    if usable and kind == LIBRARY:
         python = os.path.join(path, "bin", "python")
         run([python, "-I", program, *files], ["other-wheel"])
         return "installer"
-    if program and not library and fits(path, OLDEST["uv"]) and runs(program):
+    if usable and runs(program):
         install_with_uv(path, wheels, program, run)
         return "uv"
     install_with_pip(path, files, run)

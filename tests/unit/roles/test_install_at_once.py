@@ -578,6 +578,20 @@ def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
 
 
 @pytest.mark.usefixtures("program")
+def test_without_a_cache_uv_goes_or_nothing(own_uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found out once for a run, not for each node."""
+    own_uv.parents[1].write_text("no folder can be made here")
+    tries: list[str] = []
+    monkeypatch.setattr(installers, "own_cache", lambda name: tries.append(name) or own_uv)
+    machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
+    for _ in range(2):
+        here = installers.installer_for(Facts(arch=machine, libc=glibc), "cp311", 1)
+        assert here["file"] == "uv"
+        assert installers.installer_for(Facts(arch="other", libc=glibc), "cp311", 1) == {}
+    assert tries == ["installer", "uv"]
+
+
+@pytest.mark.usefixtures("program")
 def test_a_umask_that_lets_a_group_write_does_not_spoil_the_cache(own_uv: Path) -> None:
     before = os.umask(0o002)
     try:
