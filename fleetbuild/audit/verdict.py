@@ -167,13 +167,19 @@ def _finding(verdict: VerdictName, elf: ElfAudit, lacking: frozenset[str], why: 
 def _gpu(elf: ElfAudit, sm: str) -> Iterator[Verdict]:
     if not elf.sms and not elf.ptx:
         return
+    has_code = any(code_runs_on(code, sm) for code in elf.sms)
     if kernels := elf.kernels_missing(sm):
         shown = ", ".join(f"`{kernel}`" for kernel in kernels[:_SHOWN])
         more = f" and {len(kernels) - _SHOWN} more" if len(kernels) > _SHOWN else ""
-        yield Verdict(
-            verdict="no-kernel", where=f"{elf.path} has no SM {sm} code for {shown}{more}"
-        )
-    elif any(code_runs_on(code, sm) for code in elf.sms):
+        where = f"{elf.path} has no SM {sm} code for {shown}{more}"
+        if has_code:
+            # NVIDIA's libraries have kernels for single GPUs, and choose among them as they run.
+            yield Verdict(
+                verdict="undecided", where=f"{where}, and for others; it may choose among them"
+            )
+        else:
+            yield Verdict(verdict="no-kernel", where=where)
+    elif has_code:
         return
     elif compiled := [ptx for ptx in elf.ptx if code_runs_on(f"{ptx}+PTX", sm)]:
         yield Verdict(
@@ -183,7 +189,11 @@ def _gpu(elf: ElfAudit, sm: str) -> Iterator[Verdict]:
         )
     else:
         held = ", ".join([*elf.sms, *(f"{each}+PTX" for each in elf.ptx)])
-        yield Verdict(verdict="no-kernel", where=f"{elf.path} has code for SM {held}, not for {sm}")
+        where = f"{elf.path} has code for SM {held}, not for {sm}"
+        if elf.kernels or elf.unread:
+            yield Verdict(verdict="no-kernel", where=where)
+        else:  # as in libcufftw.so, whose GPU code nothing starts
+            yield Verdict(verdict="undecided", where=f"{where}, and no kernel was found in it")
 
 
 @cache
