@@ -44,8 +44,8 @@ from fleetbuild.plan.check.emulate import (
 from fleetbuild.plan.check.kinds import Kind, named_kinds, this_machine
 from fleetbuild.plan.resolve.sandbox import PYTHON_TAG, SandboxError
 from fleetbuild.plan.resolve.uv import resolve
-from fleetbuild.store import Store
 from fleetbuild.store.index_config import index_settings
+from fleetbuild.store.wheels import Store
 
 HERE = Path(__file__)
 ROOT = HERE.parents[1]

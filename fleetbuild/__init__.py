@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     )
     from fleetbuild.fleet import Fleet
     from fleetbuild.fleet_store import FleetStore
-    from fleetbuild.kubernetes import Delivery
     from fleetbuild.kubernetes.api import Cluster
+    from fleetbuild.kubernetes.manifests.options import Delivery
     from fleetbuild.models import (
         Config,
         Event,
@@ -92,7 +92,7 @@ _MODULES = {
     "CheckReport": "plan.check",
     "CheckRow": "plan.check",
     "Cluster": "kubernetes.api",
-    "Delivery": "kubernetes",
+    "Delivery": "kubernetes.manifests.options",
     "EmitKind": "emit.kinds",
     "Emission": "emit.emission",
     "EmittedFiles": "emit.emission",

@@ -10,37 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleetbuild.ansible import Secrets
-from fleetbuild.apply.context import Run
-from fleetbuild.apply.fleet_task import FleetTask
-from fleetbuild.apply.rollback import rollback_task
-from fleetbuild.apply.stages import REPAIR_STAGES, STAGES, StageFunction, carry_out
-from fleetbuild.apply.status import compare_releases
-from fleetbuild.apply.verify import repair_damaged, verify_task
-from fleetbuild.apply.wiring import (
-    FleetAccess,
-    apply_tools,
-    checks_by_manifest,
-    open_labeller,
-    remove_from_fleet,
-    run_on_fleet,
-)
 from fleetbuild.config import base_folder, find_config, folder_of, load_config
-from fleetbuild.doctor import Finding, examine
-from fleetbuild.emit.emission import Emission, EmittedFiles, read_workload
-from fleetbuild.emit.kinds import emit_kind
-from fleetbuild.emit.labels import compare_labels, label_cluster, unlabel_cluster
-from fleetbuild.emit.writers import login
 from fleetbuild.errors import BlockedError, PlanFileError, UsageError
-from fleetbuild.fleet_store import FleetStore, export_plan
-from fleetbuild.journal import Journal
-from fleetbuild.kubernetes import Delivery
 from fleetbuild.kubernetes.api import Cluster
-from fleetbuild.kubernetes.jobs.builder_image import builder_image
-from fleetbuild.kubernetes.labels.labeller import label_targets, targets_of_plan
-from fleetbuild.kubernetes.labels.serving import serving_now
-from fleetbuild.kubernetes.read_fleet import read_fleet
 from fleetbuild.models import (
     Config,
     Event,
@@ -52,24 +27,27 @@ from fleetbuild.models import (
     Result,
     ignore,
 )
-from fleetbuild.models.config import LabelsBy
 from fleetbuild.models.event import now
-from fleetbuild.models.plan import FactsSource
-from fleetbuild.models.result import Labelled
-from fleetbuild.models.role_parameters import RemoveSpec
-from fleetbuild.plan.decide.packages import named_packages
-from fleetbuild.plan.document.files import config_of, keep_applied, last_plan, read_plan, save_plan
-from fleetbuild.plan.explain import Explanation, explain_name
-from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
-from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_packages
-from fleetbuild.probe.facts import last_facts, stored_facts, with_containers
 from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
-from fleetbuild.store.fetch_locked import open_store
 from fleetbuild.surroundings import refuse_common_folder, refuse_foreign_home
 from fleetbuild.text import fold, same_fleet
 from fleetbuild.this_machine import is_this_machine, with_users_folder
+
+# A call imports what it needs: all of it takes half a second, and `status --offline` a part.
+if TYPE_CHECKING:
+    from fleetbuild.apply.fleet_task import FleetTask
+    from fleetbuild.apply.stages import StageFunction
+    from fleetbuild.apply.wiring import FleetAccess
+    from fleetbuild.doctor import Finding
+    from fleetbuild.emit.emission import EmittedFiles
+    from fleetbuild.fleet_store import FleetStore
+    from fleetbuild.kubernetes.manifests.options import Delivery
+    from fleetbuild.models.config import LabelsBy
+    from fleetbuild.models.plan import FactsSource
+    from fleetbuild.models.result import Labelled
+    from fleetbuild.plan.explain import Explanation
+    from fleetbuild.plan.resolve.requirement_files import RequirementList
 
 TIMEOUT = 30.0  # seconds for a node's probe
 
@@ -127,6 +105,9 @@ class Fleet:
         The facts come from the cluster's data about its Nodes; Python and C library come from
         `build.image`. Without `config`, fleetbuild.yml in the current directory is read.
         """
+        from fleetbuild.kubernetes.jobs.builder_image import builder_image
+        from fleetbuild.kubernetes.read_fleet import read_fleet
+
         config = _configuration(config, ".")
         image = builder_image(config.build, config.python)
         with (cluster or Cluster()).connect() as client:
@@ -172,6 +153,9 @@ class Fleet:
     @property
     def packages(self) -> tuple[str, ...]:
         """The packages that the configuration, or else the inventory, names."""
+        from fleetbuild.plan.decide.packages import named_packages
+        from fleetbuild.plan.resolve.requirement_files import listed_packages
+
         listed = listed_packages(self.config, base_folder(self.config, self.inventory))
         return listed.requirements or named_packages(self.config, self.inventory)
 
@@ -188,6 +172,8 @@ class Fleet:
     @property
     def store(self) -> FleetStore:
         """The wheels in the state directory."""
+        from fleetbuild.fleet_store import FleetStore
+
         return FleetStore(self._state, self._plan, lambda: self.config)
 
     def probe(
@@ -197,6 +183,8 @@ class Fleet:
 
         `save` names a folder for the captures; the state directory keeps them in any case.
         """
+        from fleetbuild.probe.facts import stored_facts
+
         if captures is not None:
             return stored_facts(Path(captures), self.inventory.nodes)
         if self._cluster_facts is not None:
@@ -220,6 +208,9 @@ class Fleet:
         targets, nodes only build. `facts` come from an earlier `probe` with the same `captures`;
         else the nodes are probed.
         """
+        from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
+        from fleetbuild.probe.facts import with_containers
+
         source: FactsSource = "captures" if captures is not None else "probe"
         if self._cluster_facts is not None:
             source = "cluster"
@@ -248,6 +239,8 @@ class Fleet:
 
     def save_plan(self, plan: Plan, path: Path | str | None = None) -> Path:
         """Write a plan to `path`, or to where `apply` and all later calls look for it."""
+        from fleetbuild.plan.document.files import save_plan
+
         if path is None:
             path, self._last = self._state.plan_file, plan
         save_plan(plan, path)
@@ -255,6 +248,8 @@ class Fleet:
 
     def last_plan(self) -> Plan | None:
         """Return the plan that was saved or applied last; None if no plan was saved yet."""
+        from fleetbuild.plan.document.files import last_plan
+
         return self._last or last_plan(self._state)
 
     def _readable_plan(self) -> Plan | None:
@@ -291,20 +286,29 @@ class Fleet:
         finished. A FleetbuildError means that nothing was changed: another run holds the run lock,
         or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back.
         """
+        from fleetbuild.apply.stages import STAGES
+        from fleetbuild.plan.document.files import keep_applied
+
         plan = plan or self._plan()
         plan.require_ssh()
         with keep_applied(plan, self._state):
-            result = self._carry_out(plan, rollback_on_failure=rollback_on_failure)
+            result = self._carry_out(plan, STAGES, rollback_on_failure=rollback_on_failure)
         self._last = plan
         return result
 
     def _carry_out(
         self,
         plan: Plan,
-        stages: Sequence[StageFunction] = STAGES,
+        stages: Sequence[StageFunction],
         *,
         rollback_on_failure: bool = False,
     ) -> Result:
+        from fleetbuild.apply.context import Run
+        from fleetbuild.apply.stages import carry_out
+        from fleetbuild.apply.wiring import apply_tools, open_labeller
+        from fleetbuild.journal import Journal
+        from fleetbuild.kubernetes.labels.labeller import targets_of_plan
+
         self._set_aside_damaged_result()
         access = replace(
             self._access(plan.install_path, plan.timeout),
@@ -323,6 +327,11 @@ class Fleet:
 
         `repair` installs releases that are damaged or lost again, from the last plan.
         """
+        from fleetbuild.apply.stages import REPAIR_STAGES
+        from fleetbuild.apply.verify import repair_damaged, verify_task
+        from fleetbuild.apply.wiring import checks_by_manifest
+        from fleetbuild.store.wheels import Store
+
         plan = self._readable_plan()
         config = self._installed(plan)
         recipes = base_folder(config, self.inventory) / "recipes"
@@ -338,6 +347,9 @@ class Fleet:
 
     def rollback(self) -> Result:
         """Switch each node back to its previous release that holds no revoked wheel."""
+        from fleetbuild.apply.rollback import rollback_task
+        from fleetbuild.store.wheels import Store
+
         plan = self._readable_plan()
         config = self._installed(plan)
         self._set_aside_damaged_result()
@@ -351,6 +363,9 @@ class Fleet:
 
         `install_path` is a former one, if releases of it remain after install.path was changed.
         """
+        from fleetbuild.apply.wiring import remove_from_fleet
+        from fleetbuild.models.role_parameters import RemoveSpec
+
         plan = self._readable_plan()
         config = self._installed(plan)
         self._set_aside_damaged_result()
@@ -368,6 +383,10 @@ class Fleet:
         `offline` uses the facts of the last probe instead of probing. If a cluster was given, or if
         labels are set through the API, the labels in the cluster are compared too.
         """
+        from fleetbuild.apply.status import compare_releases
+        from fleetbuild.probe.facts import last_facts
+        from fleetbuild.store.revoked import read_revocations
+
         plan = self._readable_plan()
         config, inventory = self._installed(plan), self.inventory
         names = [node.name for node in inventory.nodes]
@@ -379,7 +398,7 @@ class Fleet:
         left = self._state.left_there(config.release)
         if plan and plan.inventory == self._source and inventory.limit is None:
             self._tell_departed(sorted(left.keys() - set(names)))
-        revoked = Store(self._state.store).revocations
+        revoked = read_revocations(self._state.store)
         statuses = compare_releases(
             names,
             facts,
@@ -391,18 +410,25 @@ class Fleet:
         )
         if self._cluster is None and config.kubernetes.labels != "api":
             return statuses
+        from fleetbuild.emit.labels import compare_labels
+        from fleetbuild.kubernetes.labels.labeller import label_targets
+
         targets = label_targets(inventory, config, plan)
         limited = inventory.limit is not None
         return compare_labels(statuses, facts, targets, self._cluster or Cluster(), limited=limited)
 
     def step_seconds(self, plan: Plan) -> dict[str, float]:
         """Return how long a batch of nodes took in the last apply of these packages, by group."""
+        from fleetbuild.journal import Journal
+
         return Journal(self._state.journal / "plan").step_seconds(plan.package_names)
 
     def explain(
         self, name: str, *, plan: Plan | None = None, captures: Path | str | None = None
     ) -> Explanation:
         """Explain why a node or group was planned so, from captures or the last probe's facts."""
+        from fleetbuild.plan.explain import explain_name
+
         return explain_name(plan or self._plan(), name, self._state, captures)
 
     def emit(
@@ -424,6 +450,15 @@ class Fleet:
         go to a plug-in. `out` is a folder to write the files to; for "containers", "nix" and
         "flox", locked dependencies are fetched, and the wheels are copied beside the files.
         """
+        from fleetbuild.emit.emission import Emission, read_workload
+        from fleetbuild.emit.kinds import emit_kind
+        from fleetbuild.emit.writers import login
+        from fleetbuild.fleet_store import export_plan
+        from fleetbuild.kubernetes.labels.serving import serving_now
+        from fleetbuild.kubernetes.manifests.options import Delivery
+        from fleetbuild.store.fetch_locked import open_store
+        from fleetbuild.store.wheels import Store
+
         if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
             emitted = login(_configuration(self._config, "."), delivery or Delivery())
             return emitted.written(out)
@@ -461,6 +496,9 @@ class Fleet:
         labels that another manager has set. `events` records on each Node what changed since the
         last time, `metrics` names a file for the same as Prometheus reads it.
         """
+        from fleetbuild.emit.labels import label_cluster
+        from fleetbuild.kubernetes.labels.serving import serving_now
+
         plan = plan or self._plan()
         serving, cluster = serving_now(plan, self._state, result), self._cluster or Cluster()
         return label_cluster(
@@ -478,12 +516,16 @@ class Fleet:
 
         `force` also removes labels that another manager has set.
         """
+        from fleetbuild.emit.labels import unlabel_cluster
+
         return unlabel_cluster(
             plan or self._plan(), self._cluster or Cluster(), force=force, state=self._state
         )
 
     def doctor(self) -> list[Finding]:
         """Check this machine for everything that a run needs."""
+        from fleetbuild.doctor import examine
+
         return examine(self._state.root)
 
     @property
@@ -500,11 +542,15 @@ class Fleet:
 
     def _plan(self) -> Plan:
         """Return the last plan, which must exist."""
+        from fleetbuild.plan.document.files import read_plan
+
         return self._last or read_plan(self._state.plan_file)
 
     def _installed(self, plan: Plan | None) -> Config:
         """Return the configuration of the installed release: the argument, else the last plan's if
         it was made for this inventory, else fleetbuild.yml's. `kubernetes.labels` is the file's."""
+        from fleetbuild.plan.document.files import config_of
+
         if self._config is not None or plan is None or plan.inventory != self._source:
             return self.config
         installed = config_of(plan)
@@ -517,6 +563,8 @@ class Fleet:
 
     def _access(self, install_path: str, planned: float | None = None) -> FleetAccess:
         """Return the way to the nodes. `planned` is the deadline that a plan was made with."""
+        from fleetbuild.apply.wiring import FleetAccess
+
         if self._cluster_facts is not None:
             raise BlockedError(
                 "This fleet was read from a cluster; this call needs SSH access to the nodes.",
@@ -528,6 +576,8 @@ class Fleet:
         )
 
     def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:
+        from fleetbuild.apply.wiring import run_on_fleet
+
         access = self._access(config.install.path)
         return run_on_fleet(task, access, config, plan, self._cluster, on_event=self.on_event)
 

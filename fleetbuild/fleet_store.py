@@ -14,7 +14,6 @@ from fleetbuild.models.release import requirements
 from fleetbuild.models.revocation import Revocation
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store, StoredWheel
 from fleetbuild.store.fetch_locked import fetch_all, open_store, refuse_lacking, still_lacking
 from fleetbuild.store.garbage import collect_garbage
 from fleetbuild.store.provenance.check import ProvenanceReport, provenance_of
@@ -29,6 +28,8 @@ from fleetbuild.store.publish.push import (
 )
 from fleetbuild.store.publish.variants import REQUIREMENTS, write_variants
 from fleetbuild.store.revoke import Revoked, revoke, revoked_wheels, take_back
+from fleetbuild.store.stored import StoredWheel
+from fleetbuild.store.wheels import Store
 
 
 class FleetStore:

@@ -16,13 +16,14 @@ from fleetbuild.errors import ResolutionError, UsageError
 from fleetbuild.files import raise_if_full
 from fleetbuild.models import TargetLibc
 from fleetbuild.models.schemas import editor_comment
-from fleetbuild.plan.decide import LockRequest, Resolution
 from fleetbuild.plan.decide.packages import parse_package
+from fleetbuild.plan.decide.resolution import LockRequest, Resolution
 from fleetbuild.plan.resolve.survey import SourceSurvey, survey_source
 from fleetbuild.plan.resolve.uv import locate, newest_version
 from fleetbuild.recipes import find_recipe, parse_recipe
 from fleetbuild.recipes.model import GENERIC
-from fleetbuild.store import IndexSettings, Store, index_settings
+from fleetbuild.store.index_config import IndexSettings, index_settings
+from fleetbuild.store.wheels import Store
 from fleetbuild.surroundings import refuse_foreign_home
 
 

@@ -18,8 +18,8 @@ from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.apply.sign_releases import SignedRelease
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.journal import Journal
-from fleetbuild.kubernetes import Serving
 from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
+from fleetbuild.kubernetes.labels.release_labels import Serving
 from fleetbuild.models import (
     Event,
     Facts,

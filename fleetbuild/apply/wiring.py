@@ -26,7 +26,6 @@ from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.config import base_folder
 from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
-from fleetbuild.kubernetes import Delivery, Serving, render
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import (
@@ -36,6 +35,9 @@ from fleetbuild.kubernetes.labels.labeller import (
     label_targets,
 )
 from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
+from fleetbuild.kubernetes.labels.release_labels import Serving
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import (
     Config,
     Container,
@@ -52,15 +54,15 @@ from fleetbuild.models import (
 from fleetbuild.models.config import LabelsBy, Pods
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.role_parameters import RemoveSpec
-from fleetbuild.plan.document import changes_since_plan
+from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.probe.containers import look_into_image
 from fleetbuild.probe.facts import probe_nodes
 from fleetbuild.probe.transport.ciphers import quick_ciphers
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.publish.export import release_files
+from fleetbuild.store.wheels import Store
 
 # A busy node answers later than an idle one: it gets this many times a probe's deadline.
 _SILENCE_FACTOR = 2

@@ -104,7 +104,7 @@ def _end(_: int, __: FrameType | None) -> None:
 def main() -> None:
     """Run the program `fleetbuild`."""
     # Facts and plans have no cycles: to search them for cycles takes a seventh of a large plan.
-    gc.set_threshold(700, 10, 1000)
+    gc.set_threshold(50_000, 10, 1000)
     for ending in _ENDINGS:
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup
             # As on Ctrl-C: Ansible runs in a session of its own and must end with this process.

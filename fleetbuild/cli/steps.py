@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, TypedDict
 import fleetbuild
 from fleetbuild.cli.options import ClusterOptions, NodeOptions
 from fleetbuild.cli.session import Session
-from fleetbuild.cli.show import plan as plan_report
-from fleetbuild.cli.show import result as result_report
-from fleetbuild.cli.show.facts import probing as probing_nodes
 from fleetbuild.cli.show.progress import listening, waiting
 
 if TYPE_CHECKING:
@@ -141,8 +138,10 @@ def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus
 
 
 def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
+    from fleetbuild.cli.show.facts import probing
+
     names = [node.name for node in fleet.inventory.nodes]
-    return waiting(run.out, probing_nodes(len(names)), names)
+    return waiting(run.out, probing(len(names)), names)
 
 
 def refuse_without_ssh(option: str, **options: object) -> None:
@@ -179,6 +178,8 @@ def plan(
 
 def show_plan(run: Session, fleet: Fleet, plan: Plan, probing: float, resolving: float) -> None:
     """Show the plan as a table, what needs attention, and the count."""
+    from fleetbuild.cli.show import plan as plan_report
+
     out = run.out
     out.say(plan_report.heading(plan, probing, resolving), "")
     out.show(plan_report.plan_body(plan, out.columns))
@@ -242,8 +243,10 @@ def run_task(
     shown: Plan | None = None,
 ) -> Result:
     """Do the work while its events are shown, then say how it ended; `shown` is a plan above it."""
+    from fleetbuild.cli.show.result import result_lines
+
     with listening(run.out, groups) as fleet.on_event:
         result = work()
-    run.out.say(*result_report.result_lines(result, failed, shown))
+    run.out.say(*result_lines(result, failed, shown))
     run.exit_code = result.exit_code
     return result

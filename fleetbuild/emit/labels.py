@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fleetbuild.apply.status import status_without_host, with_labels
 from fleetbuild.files import write_atomically
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.api.events import record_events
@@ -25,6 +24,7 @@ from fleetbuild.kubernetes.labels.changes import (
     metrics_text,
     read_known,
 )
+from fleetbuild.kubernetes.labels.compare import status_without_host, with_labels
 from fleetbuild.kubernetes.labels.labeller import (
     Labels,
     LabelTargets,

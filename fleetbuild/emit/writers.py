@@ -18,24 +18,23 @@ from fleetbuild.emit.nix import nix_files
 from fleetbuild.emit.policy import FILE as POLICY
 from fleetbuild.emit.policy import wants_policy
 from fleetbuild.emit.rbac import login_files
-from fleetbuild.kubernetes import (
-    Delivery,
-    feature_files,
-    node_feature_rule,
+from fleetbuild.kubernetes.labels.feature_files import feature_files, needs_permission
+from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
+from fleetbuild.kubernetes.labels.rules import FILE as RULES
+from fleetbuild.kubernetes.labels.rules import node_feature_rule
+from fleetbuild.kubernetes.manifests.containerfile import containers as container_files
+from fleetbuild.kubernetes.manifests.containerfile import index_warnings
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import (
     node_warnings,
     render,
     render_helm,
     render_kustomize,
     render_labels,
     render_workload,
-    snippets,
     warnings,
 )
-from fleetbuild.kubernetes import containers as container_files
-from fleetbuild.kubernetes.labels.feature_files import needs_permission
-from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
-from fleetbuild.kubernetes.labels.rules import FILE as RULES
-from fleetbuild.kubernetes.manifests.containerfile import index_warnings
+from fleetbuild.kubernetes.manifests.snippets import snippets
 from fleetbuild.models import Config
 from fleetbuild.plan.document.files import config_of
 from fleetbuild.store.publish.export import release_files

@@ -22,34 +22,25 @@ from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import Revocations
-from fleetbuild.plan.decide import (
-    GroupedFleet,
-    LockRequest,
-    Locks,
-    Package,
-    Resolution,
-    Source,
-    build_request,
-    choose_packages,
-    dependency_request,
-    draft_plan,
-    group_fleet,
-    name_targets,
-    parse_packages,
-    toolkit_request,
-)
 from fleetbuild.plan.decide.blocked import (
     is_built,
     nodes_blocking_dependencies,
     nodes_without_build,
     nodes_without_space,
 )
-from fleetbuild.plan.decide.named_targets import NamedTarget
-from fleetbuild.plan.decide.requests import plain
-from fleetbuild.plan.decide.resolution import WheelId
-from fleetbuild.plan.decide.wheels.draft import DraftWheel
+from fleetbuild.plan.decide.group_fleet import GroupedFleet, group_fleet
+from fleetbuild.plan.decide.named_targets import NamedTarget, name_targets
+from fleetbuild.plan.decide.packages import Package, choose_packages, parse_packages
+from fleetbuild.plan.decide.requests import (
+    build_request,
+    dependency_request,
+    plain,
+    toolkit_request,
+)
+from fleetbuild.plan.decide.resolution import LockRequest, Locks, Resolution, Source, WheelId
+from fleetbuild.plan.decide.wheels.draft import DraftWheel, draft_plan
 from fleetbuild.plan.decide.wheels.published import PublishedChoices
-from fleetbuild.plan.document import make_plan
+from fleetbuild.plan.document.make_plan import make_plan
 from fleetbuild.plan.resolve.known_deaths import nodes_with_known_deaths
 from fleetbuild.plan.resolve.published import find_published, find_pure
 from fleetbuild.plan.resolve.requested import as_pure, requested_packages
@@ -57,8 +48,8 @@ from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_pa
 from fleetbuild.plan.resolve.sources import Sources
 from fleetbuild.plan.resolve.uv import resolve_all
 from fleetbuild.recipes import known_recipes
-from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
+from fleetbuild.store.wheels import Store
 from fleetbuild.text import count, version_key
 
 _Key = TypeVar("_Key")

@@ -15,10 +15,10 @@ from fleetbuild.config import base_folder
 from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError
 from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup, PlannedWheel
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
 from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.store.publish.export import shared_in_cluster_release
+from fleetbuild.store.wheels import Store
 from fleetbuild.text import count, fold
 
 _CONNECTIONS = 8

@@ -10,7 +10,7 @@ from fleetbuild.models import Facts, Plan
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.facts import facts_from
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 
 
 def collect_garbage(plan: Plan, state: StateDir) -> tuple[Path, ...]:

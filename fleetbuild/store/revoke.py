@@ -19,9 +19,9 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.models.revocation import Revocation, Revocations
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
 from fleetbuild.store.garbage import probed_facts
 from fleetbuild.store.revoked import write_revocations
+from fleetbuild.store.wheels import Store
 
 _SHA256 = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)

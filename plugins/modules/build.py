@@ -332,7 +332,6 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.builder.wheel_build import MACHINE, Build, BuildFailed
 
-
 # generated: arguments, by make docs
 SPEC = {
     "package": {"type": "str"},

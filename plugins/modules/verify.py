@@ -146,7 +146,6 @@ from ..module_utils.release_verifying import (
     unmark,
 )
 
-
 # generated: arguments, by make docs
 SPEC = {
     "imports": {"type": "list", "elements": "str", "default": []},

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from fleetbuild.kubernetes import Delivery, Serving, render_labels
+from fleetbuild.kubernetes.labels.release_labels import Serving
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render_labels
 from fleetbuild.models import Plan, ReleaseFile
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 

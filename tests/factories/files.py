@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from fleetbuild.models import Plan
-from fleetbuild.store import IndexSettings, Store
+from fleetbuild.store.index_config import IndexSettings
+from fleetbuild.store.wheels import Store
 
 
 def make_wheel(

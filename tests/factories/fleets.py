@@ -21,17 +21,12 @@ from fleetbuild.models import (
     Python,
 )
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
-from fleetbuild.plan.decide import (
-    Locks,
-    Package,
-    PlanDraft,
-    Resolution,
-    Source,
-    build_request,
-    draft_plan,
-    group_fleet,
-)
-from fleetbuild.plan.document import make_plan
+from fleetbuild.plan.decide.group_fleet import group_fleet
+from fleetbuild.plan.decide.packages import Package
+from fleetbuild.plan.decide.requests import build_request
+from fleetbuild.plan.decide.resolution import Locks, Resolution, Source
+from fleetbuild.plan.decide.wheels.draft import PlanDraft, draft_plan
+from fleetbuild.plan.document.make_plan import make_plan
 from fleetbuild.recipes import Recipe, find_recipe, parse_recipe
 
 GCC = {"gcc": ("12.2.0",), "g++": ("12.2.0",)}

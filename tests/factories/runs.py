@@ -15,8 +15,8 @@ from fleetbuild.apply.context import Run, Tools
 from fleetbuild.apply.sign_releases import SignedRelease
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.journal import Journal
-from fleetbuild.kubernetes import Serving
 from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
+from fleetbuild.kubernetes.labels.release_labels import Serving
 from fleetbuild.models import (
     Event,
     Facts,
@@ -318,7 +318,7 @@ def event(
     host: str, task: str, result: dict[str, Any], state: str = "ok", message: str = ""
 ) -> Any:
     end = HostRun("failed", message, task, log=LOG) if state == "failed" else None
-    return TaskEvent(host, task, cast(Any, state), result, message, end)
+    return TaskEvent(host, task, cast("Any", state), result, message, end)
 
 
 def answer(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleetbuild.starter_recipe import find_sdist
-from fleetbuild.store import Store, index_settings
+from fleetbuild.store.index_config import index_settings
+from fleetbuild.store.wheels import Store
 
 
 def fetch_sdist(name: str, version: str, folder: Path, python: str = "3.11") -> Path:

@@ -25,7 +25,7 @@ from fleetbuild.ansible import _watch
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Inventory, Plan
 from fleetbuild.run_lock import hold_run_lock
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories.files import make_wheel
 from tests.faults.disk import Disk, root
 from tests.fleet.test_apply import source_tree

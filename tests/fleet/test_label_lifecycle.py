@@ -9,8 +9,8 @@ import pytest
 
 import fleetbuild
 from fleetbuild import Config, Event, Plan, Result
-from fleetbuild.kubernetes import node_labels
 from fleetbuild.kubernetes.labels.labeller import OFF
+from fleetbuild.kubernetes.labels.node_labels import node_labels
 from tests.factories.files import make_wheel
 from tests.fleet.conftest import MakeLab
 from tests.lab import Lab

@@ -16,11 +16,11 @@ import yaml
 
 from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.downloads import audit_download
-from fleetbuild.kubernetes import Delivery, render_workload
 from fleetbuild.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render_workload
 from fleetbuild.models import Facts, Plan
-from fleetbuild.plan.document import dump_plan, read_plan
-from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.plan.document.serialize import dump_plan, read_plan, with_digest
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from tests.factories.data import DATA

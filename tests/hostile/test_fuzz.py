@@ -22,8 +22,7 @@ from fleetbuild.errors import FleetbuildError
 from fleetbuild.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
 from fleetbuild.kubernetes.manifests.user_workload import read_manifest
 from fleetbuild.models import Facts
-from fleetbuild.plan.document import read_plan
-from fleetbuild.plan.document.serialize import _digest
+from fleetbuild.plan.document.serialize import _digest, read_plan
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.store.sources import read_texts
 from tests.factories.elf import make_elf, make_fatbin

@@ -14,13 +14,13 @@ import pytest
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Config, LockedFile, ReleaseFile, TargetLibc
-from fleetbuild.plan.decide import LockRequest
+from fleetbuild.plan.decide.resolution import LockRequest
 from fleetbuild.plan.resolve.uv import find_wheels, newest_version, resolve
-from fleetbuild.store import Store
 from fleetbuild.store import fetch as fetching
 from fleetbuild.store.fetch import fetch
 from fleetbuild.store.index import write_index
 from fleetbuild.store.index_config import index_settings, settings_of
+from fleetbuild.store.wheels import Store
 from tests.factories.files import make_wheel
 
 

@@ -15,7 +15,7 @@ from fleetbuild.plan.plan_fleet import plan_fleet
 from fleetbuild.plan.resolve import sandbox
 from fleetbuild.plan.resolve.backend import ask_backend
 from fleetbuild.plan.resolve.sandbox import SandboxError, why_unavailable
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories.files import make_wheel, only
 from tests.factories.fleets import facts, inventory
 

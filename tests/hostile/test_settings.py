@@ -15,7 +15,7 @@ from fleetbuild.apply.sign_releases import Signer
 from fleetbuild.audit import apart
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
-from fleetbuild.plan.decide import LockRequest
+from fleetbuild.plan.decide.resolution import LockRequest
 from fleetbuild.plan.resolve import backend, sandbox
 from fleetbuild.plan.resolve.uv import find_wheels, locate, newest_version, resolve
 from fleetbuild.probe.inventory import read_inventory

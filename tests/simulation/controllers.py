@@ -442,7 +442,7 @@ class Controller(Process):
 
 def wave_changes(plan: Plan, facts: Mapping[str, Facts]) -> Sequence[str]:
     """See fleetbuild/plan/document/fingerprint.py."""
-    from fleetbuild.plan.document import changes_since_plan  # noqa: PLC0415
+    from fleetbuild.plan.document.fingerprint import changes_since_plan  # noqa: PLC0415
 
     return changes_since_plan(plan, facts)
 

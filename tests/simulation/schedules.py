@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 from fleetbuild.apply import rollout
 from fleetbuild.errors import FleetbuildError, LockedError
 from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
-from fleetbuild.plan.decide import Package, Resolution, Source, eligibility
-from fleetbuild.plan.document import make_plan
+from fleetbuild.plan.decide import eligibility
+from fleetbuild.plan.decide.packages import Package
+from fleetbuild.plan.decide.resolution import Resolution, Source
+from fleetbuild.plan.document.make_plan import make_plan
 from fleetbuild.recipes import render
 from tests.factories.files import make_wheel
 from tests.factories.fleets import answers, drafted, facts, inventory, locked, package

@@ -25,7 +25,7 @@ import pytest
 from fleetbuild import Config, Event, Fleet, Plan, Result, audit_wheel, load_config
 from fleetbuild.hardware.flags import flags
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories.sdists import fetch_sdist
 from tests.lab import Lab
 from tests.lab.emulation import why_not

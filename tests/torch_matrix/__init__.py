@@ -14,7 +14,7 @@ import yaml
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Plan
-from fleetbuild.plan.decide import toolkit_request
+from fleetbuild.plan.decide.requests import toolkit_request
 from fleetbuild.plan.decide.wheels.published import choose_published, must_be_read
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.parsing.facts import facts_of

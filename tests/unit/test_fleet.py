@@ -33,12 +33,12 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.config import Build
 from fleetbuild.models.role_parameters import ReleaseSpec
-from fleetbuild.plan.document import read_plan as plan_of_text
+from fleetbuild.plan.document.serialize import read_plan as plan_of_text
 from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.probe.facts import keep
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories.runs import group, plan, wheel
 
 PLAN = with_digest(plan(group("avx", ["a", "b"])))
@@ -166,7 +166,7 @@ def test_an_applied_plan_is_the_last_plan_of_later_processes(
             raise end
         return Result(plan_digest=PLAN.digest)
 
-    monkeypatch.setattr("fleetbuild.fleet.carry_out", carry_out)
+    monkeypatch.setattr("fleetbuild.apply.stages.carry_out", carry_out)
     earlier = with_digest(PLAN.model_copy(update={"limit": "b"}))
     Fleet(FLEET, state_dir=tmp_path).save_plan(earlier)
     with suppress(FleetbuildError):
@@ -184,7 +184,7 @@ def test_an_apply_takes_the_timeout_of_its_plan(
         timeouts.append(run.tools.probe.__self__.timeout)  # type: ignore[attr-defined]
         return Result(plan_digest=PLAN.digest)
 
-    monkeypatch.setattr("fleetbuild.fleet.carry_out", carry_out)
+    monkeypatch.setattr("fleetbuild.apply.stages.carry_out", carry_out)
     Fleet(FLEET, state_dir=tmp_path, timeout=given).apply(PLAN.model_copy(update={"timeout": 90}))
     assert timeouts == [taken]
 
@@ -239,7 +239,7 @@ def test_who_sets_labels_comes_from_the_configuration_as_it_is_now(
         asked.append((config.kubernetes.labels, config.install.path))
         return Result(plan_digest="")
 
-    monkeypatch.setattr("fleetbuild.fleet.run_on_fleet", run)
+    monkeypatch.setattr("fleetbuild.apply.wiring.run_on_fleet", run)
     source = str(tmp_path / "hosts.yml")
     inventory = FLEET.model_copy(update={"source": source})
     planned = {"inventory": source, "install_path": "/srv", "labels": "files"}
@@ -265,7 +265,7 @@ def test_nodes_of_a_cluster_are_planned_for_and_not_applied_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = dict.fromkeys("ab", Facts())
-    monkeypatch.setattr("fleetbuild.fleet.read_fleet", lambda *_: (FLEET, facts))
+    monkeypatch.setattr("fleetbuild.kubernetes.read_fleet.read_fleet", lambda *_: (FLEET, facts))
     monkeypatch.setattr(Cluster, "connect", lambda _: nullcontext())
     config = Config(build=Build(image="python:3.12-bookworm"))
     fleet = Fleet.from_cluster(config=config, state_dir=tmp_path)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fleetbuild.cli.show.text import clean, fold, size
 from fleetbuild.models.revocation import Revocation
-from fleetbuild.store import StoredWheel
 from fleetbuild.store.provenance.check import ProvenanceReport
 from fleetbuild.store.revoke import Revoked
+from fleetbuild.store.stored import StoredWheel
 from fleetbuild.text import count
 
 if TYPE_CHECKING:

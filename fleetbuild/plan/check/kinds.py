@@ -17,8 +17,8 @@ from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS, best
 from fleetbuild.models import Facts, Login, Node, TargetLibc
 from fleetbuild.models._base import Frozen
-from fleetbuild.plan.decide import LockRequest
 from fleetbuild.plan.decide.named_targets import parse_target
+from fleetbuild.plan.decide.resolution import LockRequest
 from fleetbuild.plan.resolve.sandbox import PYTHON_TAG, glibc_here
 from fleetbuild.text import fold, version_key
 

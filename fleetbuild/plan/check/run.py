@@ -49,8 +49,8 @@ from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.plan.resolve.uv import find_wheels, resolve_all
 from fleetbuild.recipes import GENERIC, find_recipe
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
 from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
+from fleetbuild.store.wheels import Store
 
 _OLDER = 5  # versions that are read before the search ends
 _ROUNDS = 20  # packages without a wheel that are left out one by one

@@ -12,9 +12,8 @@ from fleetbuild.errors import Interrupted, PlanFileError
 from fleetbuild.files import raise_if_full, write_atomically
 from fleetbuild.models import Config, Install, Plan
 from fleetbuild.models.config import Kubernetes
-from fleetbuild.plan.document import dump_plan
-from fleetbuild.plan.document import read_plan as plan_of_text
-from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.plan.document.serialize import dump_plan, with_digest
+from fleetbuild.plan.document.serialize import read_plan as plan_of_text
 from fleetbuild.state import StateDir, write_if_changed
 from fleetbuild.surroundings import user_name
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Plan, Python
-from fleetbuild.plan.decide.wheels.keys import digest
+from fleetbuild.models.digest import digest
 
 RUNG_FEATURES = frozenset(feature for rung in RUNGS.values() for feature in rung.features)
 _FIELD_NAMES = {

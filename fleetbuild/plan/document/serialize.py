@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from fleetbuild.errors import PlanFileError
 from fleetbuild.models import FORMAT_VERSION, Plan
-from fleetbuild.plan.decide.wheels.keys import digest
+from fleetbuild.models.digest import digest
 
 _AGAIN = "Make a new one with: fleetbuild plan INVENTORY"
 

@@ -20,8 +20,7 @@ from pydantic import ValidationError
 
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import LockedFile, TargetLibc
-from fleetbuild.plan.decide import LockRequest
-from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.plan.decide.resolution import LockRequest, StaticMetadata
 from fleetbuild.plan.resolve.sandbox import (
     PYTHON,
     PYTHON_TAG,

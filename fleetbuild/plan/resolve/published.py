@@ -13,10 +13,10 @@ from fleetbuild.audit.evidence import Results, implied_features, verdict_from
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import VERDICT_WORDS
 from fleetbuild.models import LockedFile, Target, TargetLibc
-from fleetbuild.plan.decide import LockRequest, Package, Resolution
 from fleetbuild.plan.decide.groups import DraftGroup
-from fleetbuild.plan.decide.packages import versions_of
+from fleetbuild.plan.decide.packages import Package, versions_of
 from fleetbuild.plan.decide.requests import source_request
+from fleetbuild.plan.decide.resolution import LockRequest, Resolution
 from fleetbuild.plan.decide.wheels.published import (
     Code,
     PublishedChoice,
@@ -25,7 +25,7 @@ from fleetbuild.plan.decide.wheels.published import (
 )
 from fleetbuild.plan.resolve.uv import find_wheels
 from fleetbuild.recipes import GENERIC
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 
 _NEWEST = TargetLibc(family="glibc", floor="2.40")
 

@@ -15,16 +15,16 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import LockedFile
-from fleetbuild.plan.decide import Package, PackageSpec, Source
-from fleetbuild.plan.decide.packages import bracketed, refuse_duplicates
+from fleetbuild.plan.decide.packages import Package, PackageSpec, bracketed, refuse_duplicates
+from fleetbuild.plan.decide.resolution import Source
 from fleetbuild.plan.resolve.survey import SourceSurvey, survey_source
 from fleetbuild.plan.resolve.uv import pick_versions
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
-from fleetbuild.store import Store
 from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.git import find_commit, read_file
 from fleetbuild.store.pack import pack_tree
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
+from fleetbuild.store.wheels import Store
 
 _BASELINE = ("x86-64", "armv8")
 _EXTENSION, _RUST = "torch-extension", "rust-extension"

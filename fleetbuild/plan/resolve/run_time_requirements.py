@@ -15,16 +15,16 @@ from urllib.parse import unquote, urlsplit
 from fleetbuild.audit.archive import BROKEN
 from fleetbuild.audit.metadata import same
 from fleetbuild.models import LockedFile
-from fleetbuild.plan.decide import LockRequest, Package, Resolution, Source
-from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.plan.decide.packages import Package
+from fleetbuild.plan.decide.resolution import LockRequest, Resolution, Source, StaticMetadata
 from fleetbuild.plan.resolve.backend import ask_backend
 from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.plan.resolve.uv import find_wheels
-from fleetbuild.store import Store
 from fleetbuild.store.address_secrets import reveal
 from fleetbuild.store.fetch import read_text
 from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.sources import read_source, requirements_of_metadata
+from fleetbuild.store.wheels import Store
 
 
 def find_requirements(

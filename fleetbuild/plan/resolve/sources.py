@@ -12,17 +12,17 @@ from urllib.parse import urlsplit
 
 from fleetbuild.errors import FleetbuildError, InstallError, RecipeError
 from fleetbuild.models import LockedFile
-from fleetbuild.plan.decide import LockRequest, Package, Resolution, Source
 from fleetbuild.plan.decide.groups import DraftGroup
+from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.requests import source_request
-from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.plan.decide.resolution import LockRequest, Resolution, Source, StaticMetadata
 from fleetbuild.plan.resolve.requested import build_requirements, recipe_by_source
 from fleetbuild.plan.resolve.run_time_requirements import find_requirements
 from fleetbuild.plan.resolve.uv import locate
 from fleetbuild.recipes import Recipe, RecipeSource, render_source
-from fleetbuild.store import Store
 from fleetbuild.store.git import find_commit
 from fleetbuild.store.index_config import IndexSettings
+from fleetbuild.store.wheels import Store
 from fleetbuild.text import version_key
 
 _HASH = re.compile(r"sha256=([0-9a-f]{64})")

@@ -24,9 +24,8 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import LockedFile
-from fleetbuild.plan.decide import LockRequest, Resolution
 from fleetbuild.plan.decide.packages import bracketed
-from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.plan.decide.resolution import LockRequest, Resolution, StaticMetadata
 from fleetbuild.plan.resolve.locked_files import locked_file, locked_wheel
 from fleetbuild.programs import run_program
 from fleetbuild.store.address_secrets import hide

@@ -15,10 +15,9 @@ from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.errors import UsageError
 from fleetbuild.files import sha256_of
 from fleetbuild.models._base import Frozen
-from fleetbuild.store import Store
 from fleetbuild.store.provenance.sbom import NAME as SBOM
 from fleetbuild.store.provenance.statement import PREDICATE, STATEMENT
-from fleetbuild.store.wheels import STATEMENT_SUFFIX
+from fleetbuild.store.wheels import STATEMENT_SUFFIX, Store
 
 _LARGEST = 16 * 1024 * 1024
 

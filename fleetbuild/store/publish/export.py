@@ -12,7 +12,8 @@ from pathlib import Path
 from fleetbuild.audit import file_names
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
-from fleetbuild.store import Store, write_index
+from fleetbuild.store.index import write_index
+from fleetbuild.store.wheels import Store
 
 
 def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:

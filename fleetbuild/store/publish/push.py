@@ -23,10 +23,11 @@ from uv import find_uv_bin
 
 from fleetbuild.errors import BlockedError, ConfigError, InstallError, UsageError
 from fleetbuild.models import Plan, ReleaseFile
-from fleetbuild.store import Store, write_index
 from fleetbuild.store.fetch_locked import way_on
+from fleetbuild.store.index import write_index
 from fleetbuild.store.publish.export import release_files
 from fleetbuild.store.publish.variants import write_uploaded, write_variants
+from fleetbuild.store.wheels import Store
 from fleetbuild.text import clean
 
 

@@ -19,7 +19,7 @@ from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Plan, PlannedGroup, Target
 from fleetbuild.models._base import Frozen
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 
 _HEAD = """\
 # Variants

@@ -17,7 +17,6 @@ from fleetbuild.apply.verify import Checks, verify_task
 from fleetbuild.apply.wave import manifest
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import Interrupted
-from fleetbuild.kubernetes import render_labels
 from fleetbuild.kubernetes.labels.apply import Labelling
 from fleetbuild.kubernetes.labels.labeller import (
     InUse,
@@ -30,6 +29,7 @@ from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
 from fleetbuild.kubernetes.labels.node_labels import node_labels
 from fleetbuild.kubernetes.labels.release_labels import is_release_label, served_labels
 from fleetbuild.kubernetes.labels.serving import last_said, note_reply, serving_now
+from fleetbuild.kubernetes.manifests.render import render_labels
 from fleetbuild.models import (
     Config,
     Event,

@@ -15,7 +15,7 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import Event, LockedFile, Manifest, PlannedGroup, PlannedNode, PlannedTarget
 from fleetbuild.models.plan import Installs
 from fleetbuild.models.release import ManifestWheel
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories.files import make_wheel
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan

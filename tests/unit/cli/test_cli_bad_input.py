@@ -222,7 +222,8 @@ def test_an_export_to_an_unwritable_folder_is_an_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "fleetbuild.fleet.read_plan", lambda _: SimpleNamespace(inventory="i.yml", config=None)
+        "fleetbuild.plan.document.files.read_plan",
+        lambda _: SimpleNamespace(inventory="i.yml", config=None),
     )
     monkeypatch.setattr("fleetbuild.fleet_store.fetch_all", lambda *_: ())
     monkeypatch.setattr("fleetbuild.fleet_store.export_indexes", denied)

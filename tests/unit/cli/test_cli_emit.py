@@ -11,7 +11,7 @@ from typer.testing import Result
 
 import fleetbuild
 from fleetbuild.plan.document.serialize import with_digest
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories.files import make_wheel
 from tests.factories.plans import make_plan
 

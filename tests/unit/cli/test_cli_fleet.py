@@ -10,7 +10,7 @@ from typer.testing import Result
 from fleetbuild import Fleet
 from fleetbuild.errors import UsageError
 from fleetbuild.models import Facts
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories import plans
 from tests.factories.files import make_wheel
 

@@ -23,9 +23,10 @@ from fleetbuild import Fleet, UsageError
 from fleetbuild.cli import app
 from fleetbuild.emit.labeller import FILE, labeller_files
 from fleetbuild.emit.policy import wants_policy
-from fleetbuild.kubernetes import Delivery, selector
+from fleetbuild.kubernetes.labels.affinity import selector
 from fleetbuild.kubernetes.labels.features import rung_flags
 from fleetbuild.kubernetes.manifests.images import image_name
+from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.models import Config, Plan
 from fleetbuild.models.config import Pods
 from fleetbuild.plan.document.serialize import with_digest

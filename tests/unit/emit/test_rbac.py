@@ -12,7 +12,7 @@ from fleetbuild import Fleet
 from fleetbuild.emit.emission import EmittedFiles
 from fleetbuild.emit.rbac import POLICY, ROLES, login_files
 from fleetbuild.errors import ConfigError, UsageError
-from fleetbuild.kubernetes import Delivery
+from fleetbuild.kubernetes.manifests.options import Delivery
 from tests.factories.hardware_classes import plan_of
 from tests.factories.schemas import NEWEST, OLDEST, accept
 

@@ -16,13 +16,14 @@ from fleetbuild.emit.emission import Emission
 from fleetbuild.emit.karpenter import node_pools
 from fleetbuild.emit.kueue import resource_flavors
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import Delivery, render_workload
 from fleetbuild.kubernetes.labels.classes import classes
 from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
 from fleetbuild.kubernetes.manifests.containerfile import containers
 from fleetbuild.kubernetes.manifests.image_compatibility import image_compatibility
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render_workload
 from fleetbuild.models import Plan
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories.data import NFD_CRDS
 from tests.factories.delivery import JOBSET, LWS, six_nodes, wheels_of
 from tests.factories.hardware_classes import plan_of

@@ -6,8 +6,13 @@ import subprocess
 import pytest
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import Delivery, containers
-from fleetbuild.kubernetes.manifests.containerfile import index_warnings, indexes, least_demanding
+from fleetbuild.kubernetes.manifests.containerfile import (
+    containers,
+    index_warnings,
+    indexes,
+    least_demanding,
+)
+from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.models import TargetLibc
 from tests.factories.delivery import PREFIX, six_nodes, wheels_of
 from tests.factories.plans import RELEASE_ID, make_group, make_plan, make_target, make_wheel

@@ -8,11 +8,12 @@ import pytest
 import yaml
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import Delivery, as_planned, render, render_kustomize, render_workload
-from fleetbuild.kubernetes import warnings as left_out
 from fleetbuild.kubernetes.labels.labeller import LabelTargets
 from fleetbuild.kubernetes.labels.node_labels import node_labels
-from fleetbuild.kubernetes.labels.release_labels import served_labels
+from fleetbuild.kubernetes.labels.release_labels import as_planned, served_labels
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render, render_kustomize, render_workload
+from fleetbuild.kubernetes.manifests.render import warnings as left_out
 from fleetbuild.models import Manifest, TargetLibc
 from tests.factories.delivery import (
     KINDS,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetbuild.kubernetes import Delivery, render
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import ReleaseFile
 from fleetbuild.store.publish.export import export_indexes, release_files
 from tests.factories.files import stocked

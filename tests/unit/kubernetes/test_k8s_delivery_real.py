@@ -11,7 +11,8 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
-from fleetbuild.kubernetes import as_planned, render, render_workload
+from fleetbuild.kubernetes.labels.release_labels import as_planned
+from fleetbuild.kubernetes.manifests.render import render, render_workload
 from tests.factories import real_api
 from tests.factories.delivery import KINDS, OWN, WAYS, cluster, delivery, six_nodes, wheels_of
 from tests.factories.real_api import RealApi

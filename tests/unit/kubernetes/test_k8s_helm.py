@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetbuild.kubernetes import render, render_helm
+from fleetbuild.kubernetes.manifests.render import render, render_helm
 from fleetbuild.models.config import Pods
 from tests.factories.delivery import KINDS, WAYS, delivery, wheels_of
 from tests.factories.plans import gpu_fleet

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 import yaml
 
-from fleetbuild.kubernetes import Delivery, render, render_kustomize
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render, render_kustomize
 from tests.factories.delivery import KINDS, WAYS, delivery, wheels_of
 from tests.factories.plans import gpu_fleet, make_plan
 from tests.factories.schemas import NEWEST, accept

@@ -8,12 +8,14 @@ import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.apply.wiring import FleetAccess, apply_tools
 from fleetbuild.audit.wheel import needed_libraries
-from fleetbuild.kubernetes import Delivery, as_planned, render
+from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.kubernetes.manifests.images import library_warnings
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import Config, Inventory, LockedFile, ReleaseFile, TargetLibc
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
 from fleetbuild.store.publish.export import release_files
+from fleetbuild.store.wheels import Store
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel as wheel_file
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel

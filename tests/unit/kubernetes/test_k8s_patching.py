@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes import Delivery, render_workload
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render_workload
 from fleetbuild.models import ReleaseFile
 from tests.factories.plans import RELEASE_ID, gpu_fleet, make_group, make_plan, make_target
 from tests.factories.schemas import NEWEST, OLDEST, accept

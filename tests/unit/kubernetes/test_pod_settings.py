@@ -11,7 +11,8 @@ import yaml
 from pydantic import ValidationError
 
 from fleetbuild import Fleet
-from fleetbuild.kubernetes import Delivery, render, render_kustomize, render_workload
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render, render_kustomize, render_workload
 from fleetbuild.models.config import Pods
 from tests.factories.delivery import KINDS, OWN, WAYS, delivery, wheels_of
 from tests.factories.plans import gpu_fleet

@@ -29,7 +29,8 @@ from fleetbuild.models import (
     Unreachable,
 )
 from fleetbuild.models.config import Build
-from fleetbuild.plan.decide import Package, group_fleet
+from fleetbuild.plan.decide.group_fleet import group_fleet
+from fleetbuild.plan.decide.packages import Package
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.recipes import Recipe

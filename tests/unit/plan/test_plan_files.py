@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fleetbuild.plan.document import dump_plan, read_plan
 from fleetbuild.plan.document.files import keep_applied, last_plan
-from fleetbuild.plan.document.serialize import _digest, with_digest
+from fleetbuild.plan.document.serialize import _digest, dump_plan, read_plan, with_digest
 from fleetbuild.state import StateDir
 from tests.factories.plans import make_plan
 

@@ -12,8 +12,7 @@ import pytest
 from fleetbuild.audit.wheel_tags import best_wheel
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
-from fleetbuild.plan.decide import LockRequest
-from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.plan.decide.resolution import LockRequest, StaticMetadata
 from fleetbuild.plan.resolve.uv import (
     find_wheels,
     locate,
@@ -21,7 +20,7 @@ from fleetbuild.plan.resolve.uv import (
     resolve,
     resolve_all,
 )
-from fleetbuild.store import IndexSettings, index_settings
+from fleetbuild.store.index_config import IndexSettings, index_settings
 from tests.factories.files import make_sdist, make_wheel, only
 
 

@@ -17,11 +17,13 @@ from fleetbuild.audit import check_wheel
 from fleetbuild.cli import app
 from fleetbuild.errors import UsageError
 from fleetbuild.models import ReleaseFile
-from fleetbuild.store import Store, StoredWheel, write_index
+from fleetbuild.store.index import write_index
 from fleetbuild.store.provenance.check import provenance_of
 from fleetbuild.store.provenance.sbom import NAME as SBOM
 from fleetbuild.store.provenance.sbom import add_sbom
 from fleetbuild.store.provenance.statement import BuildContext
+from fleetbuild.store.stored import StoredWheel
+from fleetbuild.store.wheels import Store
 from tests.factories import plans
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel

@@ -24,8 +24,9 @@ from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.plan.plan_fleet import _refuse_revoked
 from fleetbuild.probe.facts import keep
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store, StoredWheel
 from fleetbuild.store.publish.export import release_files
+from fleetbuild.store.stored import StoredWheel
+from fleetbuild.store.wheels import Store
 from tests.factories import plans
 from tests.factories.files import make_wheel
 from tests.factories.fleets import HNSWLIB, facts, locked, planned

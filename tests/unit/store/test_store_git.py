@@ -15,9 +15,9 @@ from fleetbuild.models import LockedFile
 from fleetbuild.plan.resolve.sources import source_of_recipe
 from fleetbuild.programs import run_program
 from fleetbuild.recipes import parse_recipe
-from fleetbuild.store import IndexSettings, Store
 from fleetbuild.store.git import _Git, find_commit, pack_commit, read_file
-from fleetbuild.store.index_config import mirrored
+from fleetbuild.store.index_config import IndexSettings, mirrored
+from fleetbuild.store.wheels import Store
 from tests.factories.files import git, make_repository
 
 PYPROJECT = '[project]\nname = "pkg"\nversion = "1.0"\n'

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.store import index_settings
 from fleetbuild.store.address_secrets import hide, reveal, without_login
+from fleetbuild.store.index_config import index_settings
 from tests.factories.files import make_wheel
 
 

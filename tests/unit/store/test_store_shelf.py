@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.models import Floors, LockedFile, ReleaseFile
-from fleetbuild.store import Store, write_index
+from fleetbuild.store.index import write_index
+from fleetbuild.store.wheels import Store
 from tests.factories import plans
 from tests.factories.files import make_wheel
 

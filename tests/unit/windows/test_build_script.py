@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from fleetbuild.emit.emission import Emission
-from fleetbuild.kubernetes import Delivery
+from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.models import Plan
 from fleetbuild.probe.probing import windows_script
 from fleetbuild.recipes import find_recipe
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from fleetbuild.windows import windows_files, windows_warnings
 from fleetbuild.windows.build_script import _literal
 from tests.factories.data import windows_nodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.models import PLANNED_ONLY, Config, Facts, Plan, WindowsGroup
-from fleetbuild.plan.document import dump_plan, read_plan
+from fleetbuild.plan.document.serialize import dump_plan, read_plan
 from fleetbuild.plan.explain import explain_group, explain_node
 from tests.factories.data import windows_nodes
 from tests.factories.fleets import facts, node, package, planned

@@ -6,12 +6,11 @@ compiler spells the flags.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import LockedFile, Target, WindowsTarget
+from fleetbuild.models.digest import digest
 from fleetbuild.recipes import (
     Recipe,
     RecipeInput,
@@ -20,18 +19,6 @@ from fleetbuild.recipes import (
     render_files,
     render_settings,
 )
-
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def canonical(value: object) -> str:
-    """Return the canonical JSON text of a value."""
-    return _ENCODER.encode(value)
-
-
-def digest(value: object) -> str:
-    """Return the sha256 of a value, as 64 hex digits."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
 def artifact_key(

@@ -31,10 +31,9 @@ from fleetbuild.models import (
     PlannedWheel,
     Requires,
 )  # fmt: skip
-from fleetbuild.plan.document import dump_plan
-from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.plan.document.serialize import dump_plan, with_digest
 from fleetbuild.state import StateDir
-from fleetbuild.store import Store
+from fleetbuild.store.wheels import Store
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 from tests.factories.role_modules import plugin
 from tests.factories.schemas import NEWEST, OLDEST, accept

@@ -15,9 +15,9 @@ from fleetbuild.cli import app
 from fleetbuild.cli.show.status import status_ending
 from fleetbuild.emit.labels import compare_labels
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.kubernetes import as_planned
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.labels.labeller import LabelTargets
+from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import (
     Facts,
@@ -29,8 +29,7 @@ from fleetbuild.models import (
     PlannedNode,
     Result,
 )  # fmt: skip
-from fleetbuild.plan.document import dump_plan
-from fleetbuild.plan.document.serialize import with_digest
+from fleetbuild.plan.document.serialize import dump_plan, with_digest
 from fleetbuild.state import StateDir
 from tests.factories.cluster_api import TOKEN, FakeApi, Say, ours
 from tests.factories.plans import RELEASE_ID, reused_plan

@@ -13,12 +13,12 @@ from typer.testing import Result as Ran
 import fleetbuild
 from fleetbuild.cli import app
 from fleetbuild.errors import BlockedError
-from fleetbuild.kubernetes import as_planned
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import ManualLabels, targets_of_plan
 from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
+from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import Manifest, Result
 from fleetbuild.state import StateDir

@@ -23,10 +23,11 @@ from fleetbuild.emit.dra import device_classes
 from fleetbuild.emit.karpenter import node_pools
 from fleetbuild.emit.kueue import resource_flavors
 from fleetbuild.emit.policy import wants_policy
-from fleetbuild.kubernetes import Delivery, render_workload
 from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.api.kubeconfig import find_access
 from fleetbuild.kubernetes.jobs.builder_image import builder_image
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render_workload
 from fleetbuild.kubernetes.read_fleet import read_fleet
 from fleetbuild.models.config import Build
 from tests.factories import real_api

@@ -14,9 +14,9 @@ import yaml
 import fleetbuild
 from fleetbuild.apply.fleet_task import run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
-from fleetbuild.kubernetes import as_planned
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.labels.labeller import ManualLabels
+from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import (
     Config,
     Event,

@@ -9,8 +9,8 @@ import pytest
 import fleetbuild
 from fleetbuild.cli.show.result import labelled_lines
 from fleetbuild.cli.show.status import status_ending
-from fleetbuild.kubernetes import as_planned
 from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import Config, Inventory, Login, Node
 from fleetbuild.state import StateDir

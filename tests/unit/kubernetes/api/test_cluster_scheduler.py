@@ -15,17 +15,20 @@ import yaml
 from fleetbuild.apply.cluster_builds import cluster_builds
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.kubernetes import snippets
 from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.api.kubeconfig import find_access
 from fleetbuild.kubernetes.jobs.builder_image import builder_image
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.rules import node_feature_rule
+from fleetbuild.kubernetes.manifests.snippets import snippets
 from fleetbuild.kubernetes.read_fleet import read_fleet
 from fleetbuild.models import Config, LockedFile, Plan, PlannedWheel
 from fleetbuild.models.config import Build
-from fleetbuild.plan.decide import Locks, Package, draft_plan, group_fleet
-from fleetbuild.plan.document import make_plan
+from fleetbuild.plan.decide.group_fleet import group_fleet
+from fleetbuild.plan.decide.packages import Package
+from fleetbuild.plan.decide.resolution import Locks
+from fleetbuild.plan.decide.wheels.draft import draft_plan
+from fleetbuild.plan.document.make_plan import make_plan
 from fleetbuild.recipes import Recipe
 from tests.factories import real_api
 from tests.factories.data import NFD_CRDS

@@ -15,11 +15,11 @@ from fleetbuild.hardware.data import load
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Libc
 from fleetbuild.models.config import Grouping
-from fleetbuild.plan.decide import PlanDraft
 from fleetbuild.plan.decide.groups import node_targets
 from fleetbuild.plan.decide.merging.costs import Part, Pricing
 from fleetbuild.plan.decide.merging.partition import cheapest_partitions
-from fleetbuild.plan.document import dump_plan
+from fleetbuild.plan.decide.wheels.draft import PlanDraft
+from fleetbuild.plan.document.serialize import dump_plan
 from fleetbuild.plan.explain import explain_group, explain_node
 from tests.factories.data import seed_fleet
 from tests.factories.fleets import drafted, facts, package, planned, python, recipe_of

@@ -10,10 +10,11 @@ from rich.console import Console
 from fleetbuild.cli.show.plan import next_line, plan_body, plan_ending
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Libc, TargetLibc
-from fleetbuild.plan.decide import Source, group_fleet, name_targets
 from fleetbuild.plan.decide.blocked import nodes_without_build
-from fleetbuild.plan.decide.named_targets import parse_target
-from fleetbuild.plan.document import changes_since_plan
+from fleetbuild.plan.decide.group_fleet import group_fleet
+from fleetbuild.plan.decide.named_targets import name_targets, parse_target
+from fleetbuild.plan.decide.resolution import Source
+from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.plan.explain import explain_group, explain_node
 from fleetbuild.plan.plan_fleet import plan_fleet
 from tests.factories.files import make_sdist, make_wheel

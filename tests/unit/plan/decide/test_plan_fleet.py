@@ -19,8 +19,9 @@ from fleetbuild.errors import (
 )
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Config
-from fleetbuild.plan.decide import draft_plan, group_fleet
-from fleetbuild.plan.document import dump_plan, read_plan
+from fleetbuild.plan.decide.group_fleet import group_fleet
+from fleetbuild.plan.decide.wheels.draft import draft_plan
+from fleetbuild.plan.document.serialize import dump_plan, read_plan
 from fleetbuild.plan.explain import explain_name
 from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
 from fleetbuild.plan.resolve import known_deaths

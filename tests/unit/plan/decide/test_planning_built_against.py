@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.errors import ConfigError, RecipeError
-from fleetbuild.plan.decide import (
-    LockRequest,
-    Resolution,
-    Source,
-    build_request,
-    dependency_request,
-)
-from fleetbuild.plan.decide.resolution import StaticMetadata
+from fleetbuild.plan.decide.requests import build_request, dependency_request
+from fleetbuild.plan.decide.resolution import LockRequest, Resolution, Source, StaticMetadata
 from fleetbuild.plan.decide.wheels.draft import building_order
 from tests.factories.fleets import (
     BUILD,

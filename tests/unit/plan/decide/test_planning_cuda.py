@@ -12,7 +12,8 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.hardware.nvidia import toolkit_archives
 from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
-from fleetbuild.plan.decide import Resolution, Source, dependency_request, toolkit_request
+from fleetbuild.plan.decide.requests import dependency_request, toolkit_request
+from fleetbuild.plan.decide.resolution import Resolution, Source
 from fleetbuild.plan.decide.wheels.keys import artifact_key
 from fleetbuild.plan.explain import explain_node
 from fleetbuild.text import version_key

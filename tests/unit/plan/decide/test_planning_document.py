@@ -7,12 +7,13 @@ import json
 import pytest
 
 from fleetbuild.errors import PlanFileError, UsageError
-from fleetbuild.kubernetes import render
+from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import Facts, Gpu
+from fleetbuild.models.digest import digest
 from fleetbuild.models.plan import version_skew
-from fleetbuild.plan.decide import Locks, Resolution
-from fleetbuild.plan.decide.wheels.keys import digest
-from fleetbuild.plan.document import changes_since_plan, dump_plan, read_plan
+from fleetbuild.plan.decide.resolution import Locks, Resolution
+from fleetbuild.plan.document.fingerprint import changes_since_plan
+from fleetbuild.plan.document.serialize import dump_plan, read_plan
 from fleetbuild.plan.explain import explain_group, explain_node
 from tests.factories.fleets import facts, locked, manifest, node, package, planned, python
 

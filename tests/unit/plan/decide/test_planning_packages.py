@@ -6,7 +6,7 @@ import pytest
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config
-from fleetbuild.plan.decide import choose_packages, parse_package, parse_packages
+from fleetbuild.plan.decide.packages import choose_packages, parse_package, parse_packages
 from tests.factories.fleets import inventory, node
 
 

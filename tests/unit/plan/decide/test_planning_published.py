@@ -10,14 +10,15 @@ import pytest
 
 from fleetbuild.audit.evidence import Results
 from fleetbuild.models import Config, Gpu
-from fleetbuild.plan.decide import Resolution, Source, build_request, dependency_request
+from fleetbuild.plan.decide.requests import build_request, dependency_request
+from fleetbuild.plan.decide.resolution import Resolution, Source
 from fleetbuild.plan.decide.wheels.published import (
     Code,
     PublishedChoice,
     choose_published,
     must_be_read,
 )
-from fleetbuild.plan.document import make_plan
+from fleetbuild.plan.document.make_plan import make_plan
 from fleetbuild.plan.resolve import published
 from tests.factories.fleets import answers, drafted, facts, inventory, locked, package, recipe_of
 from tests.factories.plans import make_target

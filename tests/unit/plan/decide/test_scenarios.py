@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fleetbuild.models import Config, Facts, Gpu, Plan
-from fleetbuild.plan.decide import parse_package
+from fleetbuild.plan.decide.packages import parse_package
 from fleetbuild.plan.explain import explain_node
 from tests.factories.fleets import facts, package, planned, python
 
