@@ -125,7 +125,7 @@ test-gpu: setup ## on a machine with an NVIDIA GPU: probe, build, check and comp
 
 gpu-bundle: setup ## dist/gpu-bundle.tar: what test-gpu needs on a machine without a network, under 64 MB
 	@echo "== dist/gpu-bundle.tar"
-	@$(PY) -m tests.gpu.bundle dist/gpu-bundle.tar
+	@$(PY) -m tests.gpu.bundle dist/gpu-bundle.tar $(addprefix --wheel ,$(GPU_WHEELS))
 
 test-torch: test-packages ## a whole torch built for avx and used on an Ivy Bridge: hours, taken up where it stopped
 	@echo "== torch 2.6.0 in $(FLEETBUILD_TORCH): its transcript is transcript.txt there"

@@ -29,6 +29,9 @@ PARTS = {
     "refusal": "a_wheel_for_another_gpu",
     "scatter": "torch_scatter",
     "compile": "torch_compile",
+    "ptx": "ptx_of_an_older",
+    "bitsandbytes": "bitsandbytes_quantises",
+    "check": "check_says",
 }
 RUN = """\
 #!/bin/bash
@@ -41,7 +44,8 @@ case "${1:-}" in
   all) only=test ;;
   *) sed -n 2,3p "$0"; exit 2 ;;
 esac
-export FLEETBUILD_GPU_WHEELS="$here/wheels" FLEETBUILD_GPU_PYTHON="${PYTHON:-$(command -v python3)}"
+export FLEETBUILD_GPU_WHEELS="$here/wheels" FLEETBUILD_GPU_TORCH="$here/torch"
+export FLEETBUILD_GPU_PYTHON="${PYTHON:-$(command -v python3)}"
 # The machine's Python may lack venv and ensurepip, so uv makes the environment, from its own wheel.
 uv="$here/uv"
 [ -x "$uv" ] || "$FLEETBUILD_GPU_PYTHON" - "$here" <<'end'
@@ -55,7 +59,7 @@ os.chmod(sys.argv[1] + "/uv", 0o755)
 end
 [ -x "$here/venv/bin/python" ] || "$uv" venv --quiet --python "$FLEETBUILD_GPU_PYTHON" "$here/venv"
 "$uv" pip install --quiet --offline --no-index --find-links "$here/wheels" \\
-  --python "$here/venv/bin/python" fleetbuild pytest pip
+  --python "$here/venv/bin/python" "fleetbuild[kernels]" pytest pip
 cd "$here"
 # The machine's own Python comes first: it is the one that wheels are built for.
 export PATH="$PATH:$here/venv/bin" PYTHONPATH="$here"
@@ -70,8 +74,8 @@ def script() -> str:
     return RUN.replace("@PARTS@", ", ".join(PARTS)).replace("@CASES@", cases)
 
 
-def make(file: Path, python: str) -> int:
-    """Write the bundle for this Python, such as 3.12; return its size."""
+def make(file: Path, python: str, more: list[Path]) -> int:
+    """Write the bundle for this Python, such as 3.12, with more wheels; return its size."""
     with tempfile.TemporaryDirectory() as scratch:
         wheels = Path(scratch, "wheels")
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -80,9 +84,12 @@ def make(file: Path, python: str) -> int:
         platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 28, 34)]
         platforms += ["--platform=manylinux2014_x86_64"]
         target = ["--only-binary=:all:", f"--python-version={python}", *platforms]
-        _run([*pip, "download", "--dest", wheels, *target, fleetbuild, ANSIBLE, "pytest", *BUILD])
+        wanted = [f"{fleetbuild}[kernels]", ANSIBLE, "pytest", *BUILD]
+        _run([*pip, "download", "--dest", wheels, *target, *wanted])
         for name, version in SOURCES.items():
             shutil.copy(fetch_sdist(name, version, Path(scratch, "store"), python), wheels)
+        for wheel in more:
+            shutil.copy(wheel, wheels)
         with tarfile.open(file, "w") as tar:
             tar.add(wheels, "wheels")
             for name in ("tests/__init__.py", "tests/gpu", "tests/cuda_extension"):
@@ -106,12 +113,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--python", default="3.12", help="that machine's Python")
+    built = "a built wheel to take along, such as bitsandbytes for its GPU and torch"
+    parser.add_argument("--wheel", action="append", default=[], type=Path, help=built)
     arguments = parser.parse_args()
     arguments.file.parent.mkdir(parents=True, exist_ok=True)
     if shutil.which("git") is None:
         print("git is not installed: the package takes its version from it", file=sys.stderr)  # noqa: T201
         return 2
-    size = make(arguments.file, arguments.python)
+    size = make(arguments.file, arguments.python, arguments.wheel)
     print(  # noqa: T201
         f"{arguments.file}: {size / (1 << 20):.0f} MB. Unpack it on the machine with the GPU, then "
         f"run each part: bash run.sh {' | '.join(PARTS)}"

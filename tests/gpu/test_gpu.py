@@ -6,6 +6,8 @@ bundle of `make gpu-bundle`.
 
 from __future__ import annotations
 
+import fcntl
+import importlib.metadata
 import json
 import os
 import shutil
@@ -21,6 +23,7 @@ from fleetbuild.hardware.cuda import runs_on
 from tests.gpu.installed import wheel_of, with_requirements
 
 EXTENSION = Path(__file__).parents[1] / "cuda_extension"
+QUANTISED = Path(__file__).with_name("quantised.py")
 LIMIT = 570  # seconds for one apply: a part of run.sh ends within ten minutes
 PYTHON = os.environ.get("FLEETBUILD_GPU_PYTHON", shutil.which("python3") or sys.executable)
 RECIPE = """
@@ -30,12 +33,24 @@ rungs: [x86-64, x86-64-v2, avx, avx2, avx512]
 cuda: true
 requires: []
 environment:
-  TORCH_CUDA_ARCH_LIST: "{{ sms | join(';') }}"
+  TORCH_CUDA_ARCH_LIST: "{{ sms | join(';') ~ ('+PTX' if ptx else '') }}"
 checks:
   - |
     # It computes on the GPU
     import cuda_saxpy
     assert cuda_saxpy.saxpy(2, [1, 2], [3, 4]) == [5, 8]
+"""
+# Each library of CUDA that torch loads computes, whatever a check says of its single kernels.
+USED = """
+import torch
+ones = torch.ones(64, 64, device="cuda")
+print("cuBLAS", (ones @ ones)[0, 0].item() == 64)
+print("cuFFT", abs(torch.fft.fft(ones).real[0, 0].item() - 64) < 1e-3)
+image = torch.ones(1, 1, 8, 8, device="cuda")
+print("cuDNN", torch.nn.functional.conv2d(image, image[:, :, :3, :3])[0, 0, 0, 0].item() == 9)
+print("cuSPARSE", (ones.to_sparse_csr() @ ones)[0, 0].item() == 64)
+print("cuSOLVER", abs(torch.linalg.svdvals(ones)[0].item() - 64) < 1e-3)
+print("cuRAND", torch.rand(9, device="cuda").max().item() < 1)
 """
 
 
@@ -96,6 +111,30 @@ def apply(site: Path, packages: list[str], **more: object) -> subprocess.Complet
     return done
 
 
+def ask_fleetbuild(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of fleetbuild; its output is shown and returned as one line of words."""
+    command = [sys.executable, "-m", "fleetbuild", *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=site, capture_output=True, text=True, check=False, timeout=LIMIT
+    )
+    print(done.stdout, done.stderr)  # noqa: T201
+    done.stdout = " ".join((done.stdout + done.stderr).split())
+    return done
+
+
+def kind(sm: str) -> str:
+    return "sm" + sm.replace(".", "")
+
+
+def other_gpu(*, compiled: bool = False) -> str:
+    """An SM whose machine code no GPU here runs; `compiled`: whose PTX is compiled for each."""
+    older = [sm for sm in ("8.6", "8.0", "7.5") if not any(runs_on(sm, here) for here in SMS)]
+    fitting = [sm for sm in older if all(runs_on(f"{sm}+PTX", here) for here in SMS)]
+    if compiled and not fitting:
+        pytest.skip(f"no SM that CUDA 13 compiles for is older than SM {', '.join(SMS)}")
+    return (fitting if compiled else older)[0]
+
+
 def built(site: Path, name: str) -> Iterator[Path]:
     return (site / ".fleetbuild" / "store").rglob(f"{name}-*.whl")
 
@@ -122,6 +161,7 @@ def test_an_extension_is_built_for_this_gpu_and_computes_on_it(site: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = built(site, "cuda_saxpy")
     assert set(fleetbuild.audit_wheel(wheel).sms) == set(SMS)
+    assert ask_fleetbuild(site, "audit", wheel, "--for", kind(SMS[0])).returncode == 0
     said = subprocess.run(
         [site / "opt/current/bin/fleetbuild-sanity"], capture_output=True, text=True, check=False
     )
@@ -131,37 +171,62 @@ def test_an_extension_is_built_for_this_gpu_and_computes_on_it(site: Path) -> No
 @with_nvcc
 @with_venv
 def test_a_wheel_for_another_gpu_is_refused_before_it_serves(site: Path) -> None:
-    other = next(sm for sm in ("8.6", "7.5") if not any(runs_on(sm, here) for here in SMS))
-    inventory(site, fleetbuild_sms=[other])
+    inventory(site, fleetbuild_sms=[other_gpu()])
     done = apply(site, [f"cuda-saxpy @ {EXTENSION}"])
     said = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 7, said
     assert "No kernel image: the wheel has no code for a GPU of gpu" in said
     assert not (site / "opt/current").exists()
+    (wheel,) = built(site, "cuda_saxpy")
+    foretold = ask_fleetbuild(site, "audit", wheel, "--for", kind(SMS[0]))
+    assert foretold.returncode == 7
+    assert f"not for {SMS[0]}" in foretold.stdout or f"no SM {SMS[0]} code" in foretold.stdout
+
+
+@with_nvcc
+@with_venv
+def test_ptx_of_an_older_gpu_is_compiled_by_the_driver(site: Path) -> None:
+    older = other_gpu(compiled=True)
+    inventory(site, fleetbuild_sms=[older])
+    done = apply(site, [f"cuda-saxpy @ {EXTENSION}"], cuda_ptx=True)
+    assert done.returncode == 0, done.stdout + done.stderr  # the recipe's check computes
+    (wheel,) = built(site, "cuda_saxpy")
+    foretold = ask_fleetbuild(site, "audit", wheel, "--for", kind(older), "--for", kind(SMS[0]))
+    assert foretold.returncode == 4  # nothing dies, and the driver decides
+    assert f"{kind(older)} runs" in foretold.stdout
+    assert f"has only PTX (of SM {older}) for SM {SMS[0]}" in foretold.stdout
+    # Without that compiler there is no code for this GPU, so the check did use it.
+    said = subprocess.run(
+        [site / "opt/current/bin/python", "-c", "import cuda_saxpy; cuda_saxpy.saxpy(2, [1], [3])"],
+        env={**os.environ, "CUDA_DISABLE_PTX_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 1
+    assert "CUDA error" in said.stderr
 
 
 @pytest.fixture
 def with_torch(site: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The torch that this machine's Python has, as wheels; returns its version."""
-    if os.path.realpath(PYTHON) != os.path.realpath(sys.executable):
-        script = "import torch; print(torch.__version__)"
-        asked = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=False)
-        if asked.returncode:
-            pytest.skip(f"{PYTHON} has no torch")
-        paths = subprocess.run(
-            [PYTHON, "-c", "import sys; print('\\n'.join(filter(None, sys.path)))"],
-            capture_output=True, text=True, check=True,
-        ).stdout.split()  # fmt: skip
-        for path in paths:
-            monkeypatch.syspath_prepend(path) if "-packages" in path else None
-    folder = site / "torch"
-    folder.mkdir()
-    for distribution in with_requirements("torch"):
-        wheel_of(distribution, folder)
+    # An environment has other packages than the one it was made from, with the same interpreter.
+    script = "import sys, torch; print('\\n'.join(filter(None, sys.path)))"
+    asked = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=False)
+    if asked.returncode:
+        pytest.skip(f"{PYTHON} has no torch")
+    for path in reversed(asked.stdout.splitlines()):
+        monkeypatch.syspath_prepend(path) if "-packages" in path else None
+    # Some 5 GB: run.sh names a folder where the next test finds them.
+    folder = Path(os.environ.get("FLEETBUILD_GPU_TORCH", site / "torch"))
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other parts may run at the same time
+        for distribution in with_requirements("torch", "numpy"):
+            wheel_of(distribution, folder)
     folders = [str(folder), os.environ.get("FLEETBUILD_GPU_WHEELS", "")]
     monkeypatch.setenv("UV_FIND_LINKS", ",".join(filter(None, folders)))
-    (wheel,) = folder.glob("torch-*.whl")
-    return wheel.name.split("-")[1]
+    return importlib.metadata.version("torch")
 
 
 @with_nvcc
@@ -172,6 +237,44 @@ def test_torch_scatter_is_built_against_the_installed_torch(site: Path, with_tor
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = built(site, "torch_scatter")
     assert set(fleetbuild.audit_wheel(wheel).sms) == set(SMS)
+
+
+def test_bitsandbytes_quantises_and_multiplies_on_the_gpu(site: Path, with_torch: str) -> None:
+    folder = Path(os.environ.get("FLEETBUILD_GPU_WHEELS", "wheels"))
+    version = max(
+        (file.name.split("-")[1] for file in folder.glob("bitsandbytes-*.whl")), default=""
+    )
+    if not version:
+        pytest.skip("no wheel of bitsandbytes: make gpu-bundle GPU_WHEELS=FILE packs one")
+    packages = [f"torch=={with_torch}", f"bitsandbytes=={version}"]
+    done = apply(site, packages, build={"policy": "auto"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not list((site / ".fleetbuild").rglob("build.log"))  # it was not built here
+    command = [site / "opt/current/bin/python", QUANTISED]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
+    print(said.stdout, said.stderr)  # noqa: T201
+    assert said.returncode == 0, said.stderr
+
+
+def test_check_says_for_which_gpu_the_installed_torch_is(site: Path, with_torch: str) -> None:
+    here, old = kind(SMS[0]), "sm61"
+    done = ask_fleetbuild(
+        site, "check", f"torch=={with_torch}", "--json", "--for", here, "--for", old
+    )
+    rows = json.loads(done.stdout)["packages"]
+    (torch_here, torch_old) = (
+        next(row for row in rows if row["name"] == "torch" and row["kind"] == each)
+        for each in (here, old)
+    )
+    assert torch_here["verdict"] == "runs", torch_here
+    assert torch_old["verdict"] == "no-kernel", torch_old
+    assert done.returncode == 7
+    whole = ask_fleetbuild(site, "check", f"torch=={with_torch}")  # for this machine, as it is
+    assert f"SM {', '.join(sorted(set(SMS)))}" in whole.stdout
+    said = subprocess.run([PYTHON, "-c", USED], capture_output=True, text=True, check=False)
+    print(said.stdout, said.stderr)  # noqa: T201
+    assert said.returncode == 0, said.stderr
+    assert "False" not in said.stdout
 
 
 def test_torch_compile_computes_on_the_gpu() -> None:
