@@ -72,7 +72,7 @@ with_nvcc = pytest.mark.skipif(NVCC is None, reason="no nvcc here")
 
 def makes_environments(python: str) -> bool:
     """Whether a release can be made with this Python; Debian has venv and ensurepip apart."""
-    command = [python, "-c", "import ensurepip, venv"]
+    command = [python, "-I", "-c", "import ensurepip, venv"]  # not of the working folder
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
