@@ -171,14 +171,13 @@ def _gpu(elf: ElfAudit, sm: str) -> Iterator[Verdict]:
     if kernels := elf.kernels_missing(sm):
         shown = ", ".join(f"`{kernel}`" for kernel in kernels[:_SHOWN])
         more = f" and {len(kernels) - _SHOWN} more" if len(kernels) > _SHOWN else ""
-        where = f"{elf.path} has no SM {sm} code for {shown}{more}"
+        lacking = f"SM {sm} code for {shown}{more}"
         if has_code:
             # NVIDIA's libraries have kernels for single GPUs, and choose among them as they run.
-            yield Verdict(
-                verdict="undecided", where=f"{where}, and for others; it may choose among them"
-            )
+            where = f"{elf.path} has no {lacking}, but for other kernels; it may choose those"
+            yield Verdict(verdict="undecided", where=where)
         else:
-            yield Verdict(verdict="no-kernel", where=where)
+            yield Verdict(verdict="no-kernel", where=f"{elf.path} has no {lacking}")
     elif has_code:
         return
     elif compiled := [ptx for ptx in elf.ptx if code_runs_on(f"{ptx}+PTX", sm)]:

@@ -195,7 +195,7 @@ def test_ptx_of_an_older_gpu_is_compiled_by_the_driver(site: Path) -> None:
     assert foretold.returncode == 4  # nothing dies, and the driver decides
     assert f"{kind(older)} runs" in foretold.stdout
     assert f"has only PTX (of SM {older}) for SM {SMS[0]}" in foretold.stdout
-    # Without that compiler there is no code for this GPU, so the check did use it.
+    # Without that compiler this GPU has no code to run, so the check did use it.
     said = subprocess.run(
         [site / "opt/current/bin/python", "-c", "import cuda_saxpy; cuda_saxpy.saxpy(2, [1], [3])"],
         env={**os.environ, "CUDA_DISABLE_PTX_JIT": "1"},

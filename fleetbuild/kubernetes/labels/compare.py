@@ -1,6 +1,6 @@
-"""Compare the labels of a Node with those that its release and its hardware call for.
+"""Compare the labels of a Node with the ones of its release and its hardware.
 
-In: a node's status and its labels in the cluster. Out: the status, with what is wrong with them.
+In: a node's status and its labels in the cluster. Out: the status, with the labels that are wrong.
 """
 
 from __future__ import annotations
