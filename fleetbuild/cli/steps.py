@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -61,6 +62,14 @@ def cluster_options(cluster: ClusterOptions) -> str:
     return "".join(f" {option} {shlex.quote(str(value))}" for option, value in options if value)
 
 
+def _load(command: str) -> None:
+    """Import what this command uses later."""
+    import_module("fleetbuild.fleet")
+    if command in {"plan", "apply"}:
+        for used in ("apply.wiring", "plan.plan_fleet", "apply.stages"):
+            import_module(f"fleetbuild.{used}")
+
+
 def open_fleet(
     run: Session,
     source: str,
@@ -72,8 +81,7 @@ def open_fleet(
     """Read the inventory, and return the fleet of its nodes. A fix names `command`."""
     secrets = nodes.secrets()
     read_inventory = fleetbuild.read_inventory
-    # Everything else is loaded while Ansible reads.
-    threading.Thread(target=getattr, args=(fleetbuild, "Fleet")).start()
+    threading.Thread(target=_load, args=(command,)).start()  # while Ansible reads
     with waiting(run.out, f"Reading {source}"):
         try:
             inventory = read_inventory(source, limit=nodes.limit, secrets=secrets)

@@ -42,6 +42,13 @@ def test_help_loads_nothing_heavy() -> None:
     assert not {"pydantic", "rich", "ansible_runner", "fabric", "paramiko", "yaml"} & set(loaded)
 
 
+def test_a_fleet_imports_what_a_call_needs() -> None:
+    loaded = python("import fleetbuild.fleet, sys; print(*sys.modules)").split()
+    for what in ("apply.stages", "emit", "plan.decide.group_fleet", "recipes", "store.wheels"):
+        assert f"fleetbuild.{what}" not in loaded
+    assert not {"iced_x86", "jinja2", "packaging.requirements"} & set(loaded)
+
+
 def test_each_kind_of_emit_has_its_own_options(run: Run) -> None:
     assert "--node-class" in run("emit", "nodepools", "--help").stdout
     assert "--node-class" not in run("emit", "k8s", "--help").stdout

@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-# Imported on nodes, in builds, by fuzzing or one benchmark, whose environments bring them.
-ELSEWHERE = {"ansible", "atheris", "libtorrent", "setuptools"}
+# Imported on nodes, on a GPU, in builds, by fuzzing or a benchmark: their environments bring them.
+ELSEWHERE = {"ansible", "atheris", "bitsandbytes", "libtorrent", "setuptools", "torch"}
 PROGRAMS = {"ansible-core"}  # run as programs; importing ansible is forbidden by a contract
 
 
