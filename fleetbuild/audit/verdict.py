@@ -83,7 +83,12 @@ def judge(
             if elf.path not in chosen
             for finding in _cpu(elf, package, frozenset(features))
         ),
-        *(finding for elf in own for sm in sorted(sms, key=sm_order) for finding in _gpu(elf, sm)),
+        *(
+            finding
+            for elf in own
+            for sm in sorted(sms, key=sm_order)
+            for finding in _gpu(elf, sm, package)
+        ),
         *(Verdict(verdict="undecided", where=problem) for problem in needs.problems),
         *(
             Verdict(verdict="undecided", where=f"{elf.path} has {what}, which is not read")
@@ -164,21 +169,24 @@ def _finding(verdict: VerdictName, elf: ElfAudit, lacking: frozenset[str], why: 
     )
 
 
-def _gpu(elf: ElfAudit, sm: str) -> Iterator[Verdict]:
+def _gpu(elf: ElfAudit, sm: str, package: str) -> Iterator[Verdict]:
     if not elf.sms and not elf.ptx:
         return
-    has_code = any(code_runs_on(code, sm) for code in elf.sms)
+    # They have kernels for single GPUs, and choose among them as they run.
+    from_nvidia = canonicalize_name(package).startswith("nvidia-")
     if kernels := elf.kernels_missing(sm):
         shown = ", ".join(f"`{kernel}`" for kernel in kernels[:_SHOWN])
         more = f" and {len(kernels) - _SHOWN} more" if len(kernels) > _SHOWN else ""
-        lacking = f"SM {sm} code for {shown}{more}"
-        if has_code:
-            # NVIDIA's libraries have kernels for single GPUs, and choose among them as they run.
-            where = f"{elf.path} has no {lacking}, but for other kernels; it may choose those"
-            yield Verdict(verdict="undecided", where=where)
+        if from_nvidia and any(each.run_on(sm) for each in elf.kernels):
+            where = f"{elf.path} has SM {sm} code for some kernels, but not for {shown}{more};"
+            yield Verdict(
+                verdict="undecided", where=f"{where} NVIDIA's libraries choose among their kernels"
+            )
         else:
-            yield Verdict(verdict="no-kernel", where=f"{elf.path} has no {lacking}")
-    elif has_code:
+            yield Verdict(
+                verdict="no-kernel", where=f"{elf.path} has no SM {sm} code for {shown}{more}"
+            )
+    elif any(code_runs_on(code, sm) for code in elf.sms):
         return
     elif compiled := [ptx for ptx in elf.ptx if code_runs_on(f"{ptx}+PTX", sm)]:
         yield Verdict(
@@ -189,10 +197,11 @@ def _gpu(elf: ElfAudit, sm: str) -> Iterator[Verdict]:
     else:
         held = ", ".join([*elf.sms, *(f"{each}+PTX" for each in elf.ptx)])
         where = f"{elf.path} has code for SM {held}, not for {sm}"
-        if elf.kernels or elf.unread:
+        if from_nvidia and not elf.kernels and not elf.unread:  # libcufftw.so
+            where = f"{where}; no kernel was found in it, so this may not matter"
+            yield Verdict(verdict="undecided", where=where)
+        else:
             yield Verdict(verdict="no-kernel", where=where)
-        else:  # as in libcufftw.so, whose GPU code nothing starts
-            yield Verdict(verdict="undecided", where=f"{where}, and no kernel was found in it")
 
 
 @cache

@@ -7,7 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -62,14 +62,6 @@ def cluster_options(cluster: ClusterOptions) -> str:
     return "".join(f" {option} {shlex.quote(str(value))}" for option, value in options if value)
 
 
-def _load(command: str) -> None:
-    """Import what this command uses later."""
-    import_module("fleetbuild.fleet")
-    if command in {"plan", "apply"}:
-        for used in ("apply.wiring", "plan.plan_fleet", "apply.stages"):
-            import_module(f"fleetbuild.{used}")
-
-
 def open_fleet(
     run: Session,
     source: str,
@@ -77,20 +69,33 @@ def open_fleet(
     command: str,
     nodes: NodeOptions,
     cluster: ClusterOptions | None = None,
+    probes: bool = True,
 ) -> Fleet:
     """Read the inventory, and return the fleet of its nodes. A fix names `command`."""
     secrets = nodes.secrets()
     read_inventory = fleetbuild.read_inventory
-    threading.Thread(target=_load, args=(command,)).start()  # while Ansible reads
+    used = ["fleet", *(["apply.wiring"] if probes else [])]
+    used += ["plan.plan_fleet", "apply.stages"] if command in {"plan", "apply"} else []
+    loading = threading.Thread(target=_load, args=(used,))  # while Ansible reads
+    loading.start()
     with waiting(run.out, f"Reading {source}"):
         try:
             inventory = read_inventory(source, limit=nodes.limit, secrets=secrets)
         except fleetbuild.ConfigAsInventoryError as error:
             raise fleetbuild.ConfigAsInventoryError(error.source, command) from None
+        finally:
+            loading.join()  # two threads that import may wait for each other
     for sentence in inventory.warnings:
         run.out.warn(f"warning: {sentence}")
     options = fleet_options(nodes, cluster)
     return fleetbuild.Fleet(inventory, state_dir=run.state_dir, secrets=secrets, **options)
+
+
+def _load(modules: Sequence[str]) -> None:
+    """Import what a command uses later; what cannot be imported fails there."""
+    with suppress(ImportError):
+        for name in modules:
+            import_module(f"fleetbuild.{name}")
 
 
 def release_here(name: str, config: Path | None) -> InstalledRelease:

@@ -34,7 +34,9 @@ def status(
 
         if offline:
             steps.refuse_without_ssh("--offline", timeout=nodes.timeout, forks=nodes.forks)
-        fleet = steps.open_fleet(run, inventory, command="status", nodes=nodes, cluster=cluster)
+        fleet = steps.open_fleet(
+            run, inventory, command="status", nodes=nodes, cluster=cluster, probes=not offline
+        )
         statuses = steps.status(run, fleet, offline=offline)
         if output.json:
             run.out.document(report.status_document(statuses))

@@ -119,36 +119,43 @@ def test_files_for_other_architectures_do_not_count():
     ],
 )
 def test_gpu_code_must_serve_the_sm(sms, ptx, sm, said):
-    codes = (*sms, *(f"{each}+PTX" for each in ptx))
-    kernels = (Kernels(codes=codes, names=("add",)),) if codes else ()
-    one = ElfAudit(path="lib.so", arch="x86_64", sms=sms, ptx=ptx, kernels=kernels)
+    one = ElfAudit(path="lib.so", arch="x86_64", sms=sms, ptx=ptx)
     needs = WheelNeeds(file="demo.whl", files=(one,))
     found = judge(needs, package="demo", arch="x86_64", features=IVY, sms=(sm,))
     assert found.verdict == said
 
 
-def test_gpu_code_without_a_kernel_decides_nothing():
-    one = ElfAudit(path="libcufftw.so.12", arch="x86_64", sms=("7.5",))
+def on_gpu(sm, package="demo", **about):
+    one = ElfAudit(path="lib.so", arch="x86_64", **about)
     needs = WheelNeeds(file="demo.whl", files=(one,))
-    found = judge(needs, package="demo", arch="x86_64", features=IVY, sms=("9.0",))
-    assert found.verdict == "undecided"
-    packed = one.model_copy(update={"unread": ("kernels for SM 7.5: zstandard is missing",)})
-    needs = WheelNeeds(file="demo.whl", files=(packed,))
-    found = judge(needs, package="demo", arch="x86_64", features=IVY, sms=("9.0",))
+    return judge(needs, package=package, arch="x86_64", features=IVY, sms=(sm,))
+
+
+SOME = (
+    Kernels(codes=("6.1", "8.0"), names=("add",)),
+    Kernels(codes=("8.0",), names=("attend", "scale")),
+)
+
+
+def test_a_kernel_that_lacks_the_sm_is_named_though_the_file_lists_it():
+    found = on_gpu("6.1", sms=("6.1", "8.0"), kernels=SOME)
     assert found.verdict == "no-kernel"
-
-
-def test_a_kernel_that_lacks_the_sm_is_named_and_others_may_be_chosen_in_its_place():
-    kernels = (
-        Kernels(codes=("6.1", "8.0"), names=("add",)),
-        Kernels(codes=("8.0",), names=("attend", "scale")),
-    )
-    one = ElfAudit(path="lib.so", arch="x86_64", sms=("6.1", "8.0"), kernels=kernels)
-    needs = WheelNeeds(file="demo.whl", files=(one,))
-    found = judge(needs, package="demo", arch="x86_64", features=IVY, sms=("6.1",))
-    assert found.verdict == "undecided"  # on an H200, NVIDIA's libraries compute that are so
     assert "`attend`, `scale`" in found.where
     assert "`add`" not in found.where
+
+
+def test_libraries_of_nvidia_choose_among_their_kernels():
+    found = on_gpu("6.1", "nvidia-cublas", sms=("6.1", "8.0"), kernels=SOME)
+    assert found.verdict == "undecided"  # on an H200, libraries with such files compute
+    assert "`attend`, `scale`" in found.where
+    # A container without kernels lists an SM, too.
+    assert on_gpu("9.0", "nvidia-cublas", sms=("8.0", "9.0"), kernels=SOME).verdict == "no-kernel"
+
+
+def test_gpu_code_of_nvidia_without_a_kernel_decides_nothing():
+    assert on_gpu("9.0", "nvidia-cufft", sms=("7.5",)).verdict == "undecided"
+    assert on_gpu("9.0", "nvidia-cufft", sms=("7.5",), unread=("kernels",)).verdict == "no-kernel"
+    assert on_gpu("9.0", sms=("7.5",)).verdict == "no-kernel"
 
 
 def test_every_verdict_has_words_and_only_failures_are_deaths():
