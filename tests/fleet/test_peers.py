@@ -48,14 +48,14 @@ def test_the_controller_sends_a_file_once(make_lab: Callable[..., Lab], tmp_path
             code = f"/opt/fleetbuild/current/bin/python -c 'import {package}'"
             lab.exec(name, code, check=True)
         assert "pip installed the wheels" not in "".join(event.message for event in events)
-        copied = {event.node: event for event in events if event.stage == "distribute"}
-        given = {event.message for event in events if event.stage == "distribute" and event.message}
-        from_nodes = {text for text in given if text.startswith("from n")}
-        warnings = given - from_nodes
-        assert len(from_nodes) == 2, given  # the first of them comes from this machine
+        sent = [event for event in events if event.stage == "distribute"]
+        from_nodes = {event.node for event in sent if event.message.startswith("from n")}
+        warnings = {event.message for event in sent} - {""}
+        # The first of them comes from this machine. A node may get it from any that has it.
+        assert len(from_nodes) == 2, warnings
         assert f"busy uses port {PORT} (distribute.peer_port) for something else" in "".join(
             warnings
         )
-        assert set(copied) == set(lab.nodes)
+        assert {event.node for event in sent} == set(lab.nodes)
     left = "ls -A /home/fleet/.ansible/tmp /opt/fleetbuild/.incoming 2>/dev/null"
     assert all("-tmp-" not in lab.exec(name, left, check=False).stdout for name in lab.nodes)
