@@ -16,7 +16,6 @@ from threading import Lock
 from typing import TypeVar
 
 from fleetbuild.ansible import SharedPlaybooks
-from fleetbuild.apply import GROUPS_AT_ONCE
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
 from fleetbuild.apply.pending import pending_groups, pending_nodes
@@ -36,6 +35,7 @@ from fleetbuild.models import Event, Facts, NodeResult, OnEvent, PlannedGroup
 from fleetbuild.models.role_parameters import ChangedRelease
 from fleetbuild.text import fold, version_key
 
+GROUPS_AT_ONCE = 8  # out of step, each has an ansible-playbook, which takes 100 MB
 _CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
 _GOOD_STATES = ("installed", "up_to_date")
 _FAILED_STATES = ("install_failed", "verify_failed")

@@ -17,13 +17,8 @@ def compile_c(folder, source, *flags):
     return output.read_bytes()
 
 
-def make_elf(
-    code, *, machine=62, address=0x1000, fatbin=b"", needed=("libc.so.6",), versions=(), more=()
-):
-    """A small ELF file with a .text that holds the code, and a function over all of it.
-
-    `more` names sections without content.
-    """
+def make_elf(code, *, machine=62, address=0x1000, fatbin=b"", needed=("libc.so.6",), versions=()):
+    """A small ELF file with a .text that holds the code, and a function over all of it."""
     strings = bytearray(b"\0")
 
     def string(text):
@@ -38,9 +33,7 @@ def make_elf(
     )
     need = struct.pack("<HHIII", 1, len(versions), string("libc.so.6"), 16, 0) + aux
     symbols = bytes(24) + struct.pack("<IBBHQQ", string("kernel"), 2, 0, 1, address, len(code))
-    names = {
-        n: string(n) for n in (".text", ".nv_fatbin", ".dynamic", ".verneed", ".symtab", "s", *more)
-    }
+    names = {n: string(n) for n in (".text", ".nv_fatbin", ".dynamic", ".verneed", ".symtab", "s")}
     contents = [
         (".text", 1, 6, address, code, 0),
         (".nv_fatbin", 1, 2, 0, fatbin, 0),
@@ -48,7 +41,6 @@ def make_elf(
         (".verneed", 0x6FFFFFFE, 2, 0, need if versions else b"", 6),
         (".symtab", 2, 0, 0, symbols, 6),
         ("s", 3, 0, 0, bytes(strings), 0),
-        *((name, 1, 2, 0, b"", 0) for name in more),
     ]
     body, headers = bytearray(bytes(64)), [bytes(64)]
     for name, kind, flags, where, data, link in contents:
@@ -66,20 +58,10 @@ def make_elf(
     return bytes(body) + b"".join(headers)
 
 
-def make_cubin(sm, kernels):
-    """Machine code for an SM such as 86, with these kernels; each does nothing."""
-    parts = [f"{part}{name}" for name in kernels for part in (".text.", ".nv.constant0.")]
-    cubin = bytearray(make_elf(b"", machine=190, more=parts))
-    struct.pack_into("<I", cubin, 48, sm)
-    return bytes(cubin)
-
-
-def make_fatbin(*entries, kernels=()):
+def make_fatbin(*entries):
     """A container with entries of (kind, sm as 86, flags)."""
-    body = b""
-    for kind, sm, flags in entries:
-        code = make_cubin(sm, kernels) if kernels else bytes(8)
-        size = len(code)
-        body += struct.pack("<HHIQIIHHIIIQ", kind, 0, 64, size, 0, 0, 0, 0, sm, 0, 0, flags)
-        body += bytes(16) + code
+    body = b"".join(
+        struct.pack("<HHIQIIHHIIIQ", kind, 0, 64, 8, 0, 0, 0, 0, sm, 0, 0, flags) + bytes(16 + 8)
+        for kind, sm, flags in entries
+    )
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body

@@ -318,7 +318,7 @@ def event(
     host: str, task: str, result: dict[str, Any], state: str = "ok", message: str = ""
 ) -> Any:
     end = HostRun("failed", message, task, log=LOG) if state == "failed" else None
-    return TaskEvent(host, task, cast("Any", state), result, message, end)
+    return TaskEvent(host, task, cast(Any, state), result, message, end)
 
 
 def answer(

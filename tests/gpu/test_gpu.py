@@ -103,23 +103,22 @@ def inventory(site: Path, **more: object) -> None:
 def apply(site: Path, packages: list[str], **more: object) -> subprocess.CompletedProcess[str]:
     config = {"packages": packages, "install": {"path": str(site / "opt")}, **more}
     (site / "fleetbuild.yml").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "fleetbuild", "apply", "inventory.yml", "--yes"]
-    done = subprocess.run(
-        command, cwd=site, capture_output=True, text=True, check=False, timeout=LIMIT
-    )
-    print(done.stdout, done.stderr)  # noqa: T201 (the transcript of docs/verified.md)
-    return done
+    return ask_fleetbuild(site, "apply", "inventory.yml", "--yes")
 
 
 def ask_fleetbuild(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a command of fleetbuild; its output is shown and returned as one line of words."""
+    """Run a command of fleetbuild, and show its output: the transcript of docs/verified.md."""
     command = [sys.executable, "-m", "fleetbuild", *map(str, arguments)]
     done = subprocess.run(
         command, cwd=site, capture_output=True, text=True, check=False, timeout=LIMIT
     )
     print(done.stdout, done.stderr)  # noqa: T201
-    done.stdout = " ".join((done.stdout + done.stderr).split())
     return done
+
+
+def words(done: subprocess.CompletedProcess[str]) -> str:
+    """All that a command printed, as one line."""
+    return " ".join((done.stdout + done.stderr).split())
 
 
 def kind(sm: str) -> str:
@@ -173,14 +172,13 @@ def test_an_extension_is_built_for_this_gpu_and_computes_on_it(site: Path) -> No
 def test_a_wheel_for_another_gpu_is_refused_before_it_serves(site: Path) -> None:
     inventory(site, fleetbuild_sms=[other_gpu()])
     done = apply(site, [f"cuda-saxpy @ {EXTENSION}"])
-    said = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode == 7, said
-    assert "No kernel image: the wheel has no code for a GPU of gpu" in said
+    assert done.returncode == 7, words(done)
+    assert "No kernel image: the wheel has no code for a GPU of gpu" in words(done)
     assert not (site / "opt/current").exists()
     (wheel,) = built(site, "cuda_saxpy")
     foretold = ask_fleetbuild(site, "audit", wheel, "--for", kind(SMS[0]))
     assert foretold.returncode == 7
-    assert f"not for {SMS[0]}" in foretold.stdout or f"no SM {SMS[0]} code" in foretold.stdout
+    assert f"not for {SMS[0]}" in words(foretold) or f"no SM {SMS[0]} code" in words(foretold)
 
 
 @with_nvcc
@@ -193,8 +191,8 @@ def test_ptx_of_an_older_gpu_is_compiled_by_the_driver(site: Path) -> None:
     (wheel,) = built(site, "cuda_saxpy")
     foretold = ask_fleetbuild(site, "audit", wheel, "--for", kind(older), "--for", kind(SMS[0]))
     assert foretold.returncode == 4  # nothing dies, and the driver decides
-    assert f"{kind(older)} runs" in foretold.stdout
-    assert f"has only PTX (of SM {older}) for SM {SMS[0]}" in foretold.stdout
+    assert f"{kind(older)} runs" in words(foretold)
+    assert f"has only PTX (of SM {older}) for SM {SMS[0]}" in words(foretold)
     # Without that compiler this GPU has no code to run, so the check did use it.
     said = subprocess.run(
         [site / "opt/current/bin/python", "-c", "import cuda_saxpy; cuda_saxpy.saxpy(2, [1], [3])"],
@@ -271,7 +269,7 @@ def test_check_says_for_which_gpu_the_installed_torch_is(site: Path, with_torch:
         assert ours[library]["verdict"] == "undecided", ours[library]
     assert done.returncode == 7
     whole = ask_fleetbuild(site, "check", f"torch=={with_torch}")  # for this machine, as it is
-    assert f"SM {', '.join(sorted(set(SMS)))}" in whole.stdout
+    assert f"SM {', '.join(sorted(set(SMS)))}" in words(whole)
     said = subprocess.run([PYTHON, "-c", USED], capture_output=True, text=True, check=False)
     print(said.stdout, said.stderr)  # noqa: T201
     assert said.returncode == 0, said.stderr

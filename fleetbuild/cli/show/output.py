@@ -40,7 +40,7 @@ class Output:
         from rich.console import Console
 
         console = Console(
-            file=cast("IO[str]", Unbreakable(self._people)),
+            file=cast(IO[str], Unbreakable(self._people)),
             no_color=None if self.color else True,
             markup=False,
             highlight=False,

@@ -9,7 +9,7 @@ from statistics import mean
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fleetbuild.apply import GROUPS_AT_ONCE
+from fleetbuild.apply.rollout import GROUPS_AT_ONCE
 from fleetbuild.cli.show.output import UNLIMITED
 from fleetbuild.cli.show.targets import (
     members,

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from fleetbuild.apply.status import compare_releases
-from fleetbuild.kubernetes.labels.compare import with_labels
+from fleetbuild.emit.labels import with_labels
 from fleetbuild.kubernetes.labels.labeller import LabelTargets
 from fleetbuild.models import Facts, Manifest, ManifestWheel, NodeResult, NodeStatus, Result
 from fleetbuild.state import StateDir

@@ -111,7 +111,7 @@ def test_a_dependency_without_a_wheel_leaves_the_kind_unresolved(index):
 
 
 def test_a_gpu_without_a_kernel_is_named(index):
-    native(index, code=RET, fatbin=make_fatbin((2, 75, 0), (2, 80, 0), kernels=["add"]))
+    native(index, code=RET, fatbin=make_fatbin((2, 75, 0), (2, 80, 0)))
     report = check(["demo"], kinds=["sm61-avx2-cp311", "sm86-avx2-cp311"])
     assert {row.kind: row.verdict for row in report.rows} == {
         "sm61-avx2-cp311": "no-kernel",
