@@ -222,7 +222,7 @@ def _order(plan: Plan, wheel: PlannedWheel, groups: tuple[str, ...]) -> BuildOrd
         plan,
         wheel,
         wheel.built_on or "",
-        cache="none",
+        cache=plan.cache,
         isolation="preferred",  # a pod is kept apart by its cluster, which seldom allows it more
         source=source.file,
         source_sha256=source.sha256,

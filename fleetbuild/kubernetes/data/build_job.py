@@ -19,10 +19,11 @@ builder: Any = import_module("builder.wheel_build")
 advice: Any = import_module("builder.advice")
 
 
-def main(job_file: str, work: str, wheels: str, bases: str) -> int:
+def main(job_file: str, work: str, wheels: str, bases: str, cache: str) -> int:
     """Build the wheel, unless it is already in the claim; return 0 if it is there at the end.
 
-    `wheels` is this Job's own folder of the claim, `bases` has the folders of other Jobs.
+    `wheels` is this Job's own folder of the claim, `bases` has the folders of other Jobs, and
+    `cache` what its package's Jobs have compiled.
     """
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     home = Path(wheels)
@@ -30,12 +31,14 @@ def main(job_file: str, work: str, wheels: str, bases: str) -> int:
         print(f"{wheel.name} is already in the claim.")
         return 0
     check_writable(home)
+    if job["params"]["cache"] != "none":
+        check_writable(Path(cache))
     inbox = Path(work, "in")
     inbox.mkdir(parents=True, exist_ok=True)
     for item in job["downloads"]:
         fetch(item, inbox / item["file"])
     against = [wait_for(Path(bases, key), job["patience"]) for key in job["bases"]]
-    params = dict(job["params"], dir=work, cache_dir=str(Path(work, "cache")))
+    params = dict(job["params"], dir=work, cache_dir=cache)
     params["jobs"] = job["jobs"].get(os.environ.get("NODE"), params["jobs"])
     params["requirements"] = [copied(base, inbox) for base in against] + params["requirements"]
     print("Building. The log follows at its end.", flush=True)
@@ -79,13 +82,13 @@ def built(home: Path) -> "Path | None":
         return None
 
 
-def check_writable(home: Path) -> None:
-    """Exit if the wheel cannot be stored here.
+def check_writable(folder: Path) -> None:
+    """Exit if the Job cannot write into a folder of the claim.
 
     The kubelet makes the folder as root, with the mode of the volume's root. Volumes without
     fsGroup (NFS, hostPath) leave it to root.
     """
-    if not os.access(home, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK):
         user = f"user {os.getuid()} and group {os.getgid()}"
         sys.exit(
             f"This Job cannot write its wheel: {user} may not write its folder of the claim, and "

@@ -23,14 +23,16 @@ from fleetbuild.models.config import Pods
 _PROGRAMS, _WHEELS = "fleetbuild-builder", "fleetbuild-wheels"
 # In the pod.
 _BUILDER, _JOB, _WORK, _SHELF, _BASES = "/fleetbuild/builder", "/job", "/work", "/wheels", "/bases"
+_CACHE = "/cache"
 
 _KUSTOMIZATION = """\
 The plan's builds: kubectl apply -k . -n NAMESPACE
 The namespace must let its pods reach the package index that the plan was locked with."""
 _CLAIM = """\
 The Jobs write their wheels here, each into a folder named after its artifact key. A Job mounts its
-own folder, and read-only the folders of the wheels that it is built against. Jobs run on several
-nodes, so the storage class must support ReadWriteMany; otherwise all run on one node."""
+own folder, read-only the folders of the wheels that it is built against, and its package's compiler
+cache below ccache. Jobs run on several nodes, so the storage class must support ReadWriteMany;
+otherwise all run on one node."""
 _PROGRAM_HEADER = """\
 The programs that build a wheel on a node over SSH, byte for byte."""
 _JOB_HEADER = """\
@@ -79,6 +81,10 @@ builds that wait for this one. It uses the CPU time that is left, and runs as ma
 job.json says for the node; the memory limit covers them."""
 
 _WHEELS_VOLUME = {"name": "wheels", "persistentVolumeClaim": {"claimName": _WHEELS}}
+# A compiler cache has many files, whose owner the kubelet else sets again for each pod.
+_OWNER = {
+    **security.POD, "fsGroup": security.NOBODY, "fsGroupChangePolicy": "OnRootMismatch",
+}  # fmt: skip
 
 
 class BuildOrder(Frozen):
@@ -116,15 +122,15 @@ def build_jobs(
     return {
         **made,
         "kustomization.yaml": dump(kustomization, _KUSTOMIZATION),
-        "shelf.yaml": dump(_shelf(plan, settings), _SHELF_HEADER),
+        "shelf.yaml": dump(_shelf(plan, orders, settings), _SHELF_HEADER),
         "wait.sh": _WAIT.replace("JOBS", " ".join(sorted(names))),
     }
 
 
-def _shelf(plan: Plan, settings: Pods) -> dict[str, Any]:
+def _shelf(plan: Plan, orders: Sequence[BuildOrder], settings: Pods) -> dict[str, Any]:
     spec = {
         "automountServiceAccountToken": False,
-        "securityContext": {**security.POD, "fsGroup": security.NOBODY},
+        "securityContext": _OWNER,
         "containers": [
             {
                 "name": "shelf",
@@ -132,7 +138,7 @@ def _shelf(plan: Plan, settings: Pods) -> dict[str, Any]:
                 "command": ["sleep", "3600"],
                 "resources": {"limits": {"memory": "256Mi"}},
                 "securityContext": security.CONTAINER,
-                "volumeMounts": [{"name": "wheels", "mountPath": _SHELF, "readOnly": True}],
+                "volumeMounts": [_folder(f"{_SHELF}/{order.key}", order.key) for order in orders],
             }
         ],
         "volumes": [_WHEELS_VOLUME],
@@ -247,7 +253,7 @@ def _pod(plan: Plan, order: BuildOrder, name: str, settings: Pods) -> dict[str, 
         "tolerations": Note(tolerations, _GPU_NODES),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {**security.POD, "fsGroup": security.NOBODY},
+        "securityContext": _OWNER,
         "containers": [_container(plan, order)],
         "volumes": list(_volumes(order, name)),
     }
@@ -289,15 +295,14 @@ def _one_of(nodes: Sequence[str]) -> dict[str, Any]:
 def _container(plan: Plan, order: BuildOrder) -> dict[str, Any]:
     wheel = order.wheel
     bases = [
-        {
-            "name": "wheels",
-            "mountPath": f"{_BASES}/{base.artifact_key}",
-            "subPath": base.artifact_key,
-            "readOnly": True,
-        }
+        _folder(f"{_BASES}/{base.artifact_key}", base.artifact_key)
         for base in bases_in_claim(plan, wheel)
     ]
-    program = [f"{_BUILDER}/run.py", f"{_JOB}/job.json", _WORK, _SHELF, _BASES]
+    program = [f"{_BUILDER}/run.py", f"{_JOB}/job.json", _WORK, _SHELF, _BASES, _CACHE]
+    cache = []
+    if plan.cache != "none":
+        folder = f"ccache/{dns_label(wheel.package)}"
+        cache = [{"name": "wheels", "mountPath": _CACHE, "subPath": folder}]
     python = next(iter(wheel.build_pythons.values()), "python3")
     one = wheel.requires.memory_gb
     return {
@@ -318,9 +323,15 @@ def _container(plan: Plan, order: BuildOrder) -> dict[str, Any]:
             {"name": "work", "mountPath": _WORK},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the pod's own /tmp
             {"name": "wheels", "mountPath": _SHELF, "subPath": order.key},
+            *cache,
             *bases,
         ],
     }
+
+
+def _folder(path: str, folder: str | None) -> dict[str, Any]:
+    """Return how a folder of the claim is mounted to be read."""
+    return {"name": "wheels", "mountPath": path, "subPath": folder, "readOnly": True}
 
 
 def _memory(gb: float) -> str:

@@ -258,8 +258,9 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
     print("compilers:", os.environ["MAX_JOBS"])
     module = "tiny" + sysconfig.get_config_var("EXT_SUFFIX")
     include = "-I" + sysconfig.get_path("include")
-    subprocess.run(["gcc", "-shared", "-fPIC", *os.environ["CFLAGS"].split(), include, "tiny.c",
-                    "-o", module], check=True)
+    flags = ["-fPIC", *os.environ["CFLAGS"].split(), include]
+    subprocess.run(["gcc", "-c", *flags, "tiny.c", "-o", "tiny.o"], check=True)
+    subprocess.run(["gcc", "-shared", "tiny.o", "-o", module], check=True)
     abi = f"cp3{sys.version_info.minor}"
     tag = f"{abi}-{abi}-linux_x86_64"
     with zipfile.ZipFile(os.path.join(directory, f"tiny-1.0-{tag}.whl"), "w") as made:
@@ -438,11 +439,34 @@ def test_a_job_mounts_its_own_folder_and_reads_its_bases_folders() -> None:
         (container,) = job_of(files, number)["spec"]["template"]["spec"]["containers"]
         claims.append([each for each in container["volumeMounts"] if each["name"] == "wheels"])
     own = {"name": "wheels", "mountPath": "/wheels"}
+    cache = {"name": "wheels", "mountPath": "/cache"}
     base = {"name": "wheels", "mountPath": f"/bases/{KEY}", "subPath": KEY, "readOnly": True}
     assert sorted(claims, key=len) == [
-        [{**own, "subPath": KEY}],
-        [{**own, "subPath": NEXT}, base],
+        [{**own, "subPath": KEY}, {**cache, "subPath": "ccache/tiny"}],
+        [{**own, "subPath": NEXT}, {**cache, "subPath": "ccache/upper"}, base],
     ]
+
+
+def test_the_pod_that_hands_out_wheels_mounts_no_compiler_cache() -> None:
+    files, _ = cluster_builds(plan_of(wheel(), wheel(package="upper", artifact_key=NEXT)))
+    (container,) = yaml.safe_load(files["shelf.yaml"])["spec"]["containers"]
+    mounts = [(each["mountPath"], each["subPath"]) for each in container["volumeMounts"]]
+    assert sorted(mounts) == sorted([(f"/wheels/{KEY}", KEY), (f"/wheels/{NEXT}", NEXT)])
+
+
+def test_a_job_finds_what_another_job_of_its_package_compiled(
+    buildable: Plan, tmp_path: Path
+) -> None:
+    def reused(plan: Plan) -> str:
+        ran = as_in_a_pod(cluster_builds(plan)[0], tmp_path)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        shutil.rmtree(tmp_path / "0")  # a pod's own volumes end with it
+        shutil.rmtree(tmp_path / "wheels" / KEY)
+        return "".join(line for line in ran.stdout.splitlines() if "compiler cache" in line)
+
+    assert reused(buildable) == ""
+    assert reused(buildable) == "# From the compiler cache: 1 of 1 files."
+    assert reused(buildable.model_copy(update={"cache": "none"})) == ""
 
 
 def test_a_jobs_deadline_includes_the_builds_that_it_waits_for() -> None:
