@@ -4,6 +4,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 LAB ?= default
 PODMAN ?= podman
+LIBTORRENT := .cache/libtorrent
 # What a build of torch leaves for the next run: some 20 GB.
 FLEETBUILD_TORCH ?= $(HOME)/.cache/fleetbuild-torch
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -150,12 +151,30 @@ lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other
 lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
 
-bench: test-packages ## probing 50 nodes beside ansible, pyinfra and clush; writes docs/benchmarks.md
-	@.ci/packages clustershell
-	@echo "== benchmark: probing 50 SSH nodes"
+bench: test-packages ## all of docs/benchmarks.md, beside what users would pick instead: an hour or two
+	@.ci/packages clustershell openssh-server zstd
+	@[ -x $(LIBTORRENT)/bin/python ] || .venv/bin/uv venv --quiet --python $(PY) $(LIBTORRENT)
+	@.venv/bin/uv pip install --quiet --python $(LIBTORRENT)/bin/python libtorrent==2.1.1
+	@echo "== benchmark: probing 50 SSH nodes; writes docs/benchmarks.md"
 	@$(PY) -m benchmarks.probe
-	@echo "== benchmark: installing a small wheel on 1 and 6 SSH nodes"
-	@$(PY) -m benchmarks.install
+	@echo "== benchmark: building a small wheel and serving it on an SSH node"
+	@$(PY) -m benchmarks.build
+	@echo "== benchmark: installing a small wheel on SSH nodes"
+	@$(PY) -m benchmarks.install --nodes 1 6 12
+	@$(PY) -m benchmarks.install --nodes 50 --rounds 1
+	@echo "== benchmark: installing a wheel of 190 MB on two SSH nodes"
+	@$(PY) -m benchmarks.install --nodes 2 --megabytes 190
+	@echo "== benchmark: installing on this machine"
+	@$(PY) -m benchmarks.install --here
+	@echo "== benchmark: upgrading one of two packages; upgrading a large wheel by a patch"
+	@$(PY) -m pytest -q -s tests/fleet/test_kept_wheels.py
+	@$(PY) -m benchmarks.patch
+	@echo "== benchmark: a large file to many nodes on slow links"
+	@$(PY) -m benchmarks.distribution --python $(LIBTORRENT)/bin/python
+	@echo "== benchmark: planning for many nodes"
+	@$(PY) -m benchmarks.plan
+	@echo "== benchmark: simulated schedules"
+	@$(PY) -m tests.simulation 1 2000
 	@echo "== benchmark: checking 30 wheels"
 	@$(PY) -m benchmarks.check
 

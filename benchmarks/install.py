@@ -1,4 +1,4 @@
-"""A small wheel installed on 1 and 6 SSH nodes, beside a playbook of four tasks, and scp with uv.
+"""A small wheel installed on SSH nodes, beside a playbook of four tasks, pyinfra, and scp with uv.
 
 python -m benchmarks.install [--nodes 1 6] [--rounds 2] [--before COMMIT] [--megabytes 190]
 python -m benchmarks.install --nodes 8 --groups 8
@@ -35,7 +35,7 @@ import yaml
 from uv import find_uv_bin
 
 from benchmarks.apply import Tree, checkout
-from benchmarks.probe import HERE, SCRIPTS, say
+from benchmarks.probe import HERE, SCRIPTS, pyinfra, say
 from tests.factories.files import make_sdist, make_wheel
 from tests.lab import Lab, runnable
 
@@ -60,6 +60,16 @@ PLAYBOOK = """
         cmd: cd /opt/fleetbuild/by-hand && venv/bin/pip install --no-index NAME && touch installed
         creates: /opt/fleetbuild/by-hand/installed
     - ansible.builtin.file: {src: by-hand/venv, path: /opt/fleetbuild/current, state: link}
+"""
+DEPLOY = """
+from pyinfra.operations import files, server
+
+home = "/opt/fleetbuild/by-hand"
+files.put(src="WHEEL", dest=f"{home}/NAME", mode="644", _sudo=True)
+server.shell([f"test -e {home}/venv/bin/pip || python3 -m venv {home}/venv"], _sudo=True)
+install = f"cd {home} && venv/bin/pip install --no-index NAME && touch installed"
+server.shell([f"test -e {home}/installed || ({install})"], _sudo=True)
+files.link("/opt/fleetbuild/current", target="by-hand/venv", _sudo=True)
 """
 
 
@@ -152,7 +162,7 @@ def counting(scratch: Path) -> Path:
 
 
 def ways(lab: Lab, scratch: Path, wheel: Path, trees: Sequence[Tree], programs: Path) -> list[Way]:
-    """fleetbuild of each tree, the playbook, and what a user types for one node."""
+    """fleetbuild of each tree, the playbook, pyinfra, and what a user types for one node."""
 
     def start(words: Sequence[str | Path], calls: Path, **env: str) -> int:
         path = f"{programs}:{os.environ['PATH']}"
@@ -178,6 +188,10 @@ def ways(lab: Lab, scratch: Path, wheel: Path, trees: Sequence[Tree], programs: 
         ]
         return start(line, calls, ANSIBLE_SSH_CONTROL_PATH_DIR=sockets, ANSIBLE_PIPELINING="True")
 
+    deploy = scratch / "deploy.py"
+    deploy.write_text(DEPLOY.replace("WHEEL", str(wheel)).replace("NAME", wheel.name))
+    operations: list[str | Path] = [*pyinfra(lab, scratch), deploy]
+
     def by_hand(calls: Path) -> int:
         largest = []
         for name in lab.nodes:
@@ -191,6 +205,8 @@ def ways(lab: Lab, scratch: Path, wheel: Path, trees: Sequence[Tree], programs: 
     return [
         *(Way(f"fleetbuild apply ({tree.name})", fleetbuild(tree)) for tree in trees),
         Way("playbook of four tasks, verifies nothing", playbook),
+        # It speaks SSH by itself, so that no calls are counted.
+        Way("pyinfra, four operations, verify nothing", lambda calls: start(operations, calls)),
         Way("ssh, scp and uv, node by node, verifies nothing", by_hand, repeats=False),
     ]
 
@@ -244,7 +260,7 @@ def fleet(nodes: int, groups: int, rounds: int, before: str | None, megabytes: i
         for number in range(rounds):
             for way in found if number % 2 == 0 else found[::-1]:
                 measure(way, lab, scratch)
-    one = {kind: statistics.median(getattr(found[-2], kind)) for kind in ("wall", "cpu", "machine")}
+    one = {kind: statistics.median(getattr(found[-3], kind)) for kind in ("wall", "cpu", "machine")}
     load = os.getloadavg()[0]
     say(f"{nodes} node(s), {len(kinds)} group(s), {megabytes} MB, load {load:.1f}; to the playbook")
     say(

@@ -122,14 +122,6 @@ def tools(lab: Lab, scratch: Path) -> list[Tool]:
     hosts = {name: {"ansible_host": node.address} for name, node in lab.nodes.items()}
     inventory = scratch / "hosts.yml"
     inventory.write_text(yaml.safe_dump({"all": {"vars": common, "hosts": hosts}}))
-    fleet = scratch / "fleet.py"
-    data = {
-        "ssh_user": "fleet",
-        "ssh_key": str(lab.key),
-        "ssh_known_hosts_file": str(lab.known_hosts),
-        "ssh_strict_host_key_checking": "yes",
-    }
-    fleet.write_text(f"nodes = ({addresses!r}, {data!r})\n")
     ansible, count = str(SCRIPTS / "ansible"), str(len(addresses))
     asking = [ansible, "-i", str(inventory), "all", "-f", count]
     clush = ["clush", "-f", "64", "-w", ",".join(addresses), "-l", "fleet"]
@@ -146,7 +138,7 @@ def tools(lab: Lab, scratch: Path) -> list[Tool]:
         Tool("ansible -m raw, single command", [*asking, "-m", "raw", "-a", COMMAND], "| CHANGED"),
         Tool(
             "pyinfra, single command",
-            [str(scratch / "venv/bin/pyinfra"), "-y", str(fleet), "exec", "--", *COMMAND.split()],
+            [*pyinfra(lab, scratch), "exec", "--", *COMMAND.split()],
             "Linux ",
         ),
         Tool(
@@ -155,6 +147,23 @@ def tools(lab: Lab, scratch: Path) -> list[Tool]:
             "Linux ",
         ),
     ]
+
+
+def pyinfra(lab: Lab, scratch: Path) -> list[str]:
+    """Install pyinfra into an environment of its own; return its command for these nodes."""
+    say("Installing pyinfra into a virtual environment of its own")
+    venv.create(scratch / "venv", with_pip=True)
+    pip = [str(scratch / "venv/bin/pip"), "install", "--quiet", "pyinfra"]
+    subprocess.run(pip, check=True, stdout=subprocess.DEVNULL)
+    data = {
+        "ssh_user": "fleet",
+        "ssh_key": str(lab.key),
+        "ssh_known_hosts_file": str(lab.known_hosts),
+        "ssh_strict_host_key_checking": "yes",
+    }
+    fleet = scratch / "fleet.py"
+    fleet.write_text(f"nodes = ({[node.address for node in lab.nodes.values()]!r}, {data!r})\n")
+    return [str(scratch / "venv/bin/pyinfra"), "-y", str(fleet)]
 
 
 def main() -> None:
@@ -167,10 +176,6 @@ def main() -> None:
     fleet = {f"n{i:02}": {"hardware": "x86-64-v2"} for i in range(given.nodes)}
     with tempfile.TemporaryDirectory(prefix="fleetbuild-bench-") as place:
         scratch = Path(place)
-        say("Installing pyinfra into a virtual environment of its own")
-        venv.create(scratch / "venv", with_pip=True)
-        pip = [str(scratch / "venv/bin/pip"), "install", "--quiet", "pyinfra"]
-        subprocess.run(pip, check=True, stdout=subprocess.DEVNULL)
         say(f"Bringing up {given.nodes} nodes")
         with Lab("bench", {"nodes": fleet}) as lab:
             measured = tools(lab, scratch)
