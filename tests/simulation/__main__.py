@@ -1,4 +1,7 @@
-"""Play seeds: python -m tests.simulation FIRST [COUNT] [--nodes N] [--story] [--broken NAME]."""
+"""Play seeds.
+
+python -m tests.simulation FIRST [COUNT] [--larger | --nodes N] [--story] [--broken NAME]
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("first", type=int)
     parser.add_argument("count", type=int, nargs="?", default=1)
+    parser.add_argument("--larger", action="store_true", help="fleets of up to six nodes, not four")
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--story", action="store_true", help="print what happened, too")
     parser.add_argument("--broken", choices=BROKEN, help="with the engine broken in this way")
@@ -29,12 +33,13 @@ def main() -> int:
         BROKEN[options.broken]()
     try:
         for seed in range(options.first, options.first + options.count):
-            schedule = Schedule(seed, options.nodes)
+            schedule = Schedule(seed, options.nodes, larger=options.larger)
             try:
                 schedule.play()
             except BaseException:
                 print("\n".join(schedule.world.trace))
-                more = f" --nodes {options.nodes}" if options.nodes else ""
+                more = " --larger" if options.larger else ""
+                more += f" --nodes {options.nodes}" if options.nodes else ""
                 more += f" --broken {options.broken}" if options.broken else ""
                 print(f"Seed {seed} fails. Again: python -m tests.simulation {seed}{more}")
                 raise

@@ -156,7 +156,7 @@ class RunRules:
     """A run keeps the limits of the rollout, and does no step twice."""
 
     def __init__(self, controller: Controller, nodes: NodeRules) -> None:
-        self._controller, self._nodes = controller, nodes
+        self.controller, self._nodes = controller, nodes
         self.plan: Plan | None = None
         self._before = {
             name: node.root.serving().removeprefix(".broken-")
@@ -177,7 +177,7 @@ class RunRules:
                 for build in builds:
                     pair = node, build["key"]
                     assert pair not in self._builds, f"{node} builds {pair[1]} twice in one run"
-                    assert build["key"] not in self._controller.store.shelf, "it is in the store"
+                    assert build["key"] not in self.controller.store.shelf, "it is in the store"
                     self._builds.add(pair)
         elif playbook == "install.yml" and plan is not None:
             waves = defaultdict[str, list[str]](list)  # a playbook has one wave of each group
@@ -197,7 +197,7 @@ class RunRules:
         assert node not in self._again, f"{node}: installed three times in one run"
         assert self._ended.pop(node, "") == "failed", f"{node}: installed twice in one run"
         self._again.add(node)
-        self._controller.world.tell(f"{node} gets all files again")
+        self.controller.world.tell(f"{node} gets all files again")
         self._under_way.add(node)
 
     def _wave_begins(self, group: str, names: list[str], release_id: str) -> None:
@@ -208,7 +208,7 @@ class RunRules:
         said = f"{group}: {names} after {waves}"
         assert not self._under_way & set(members), f"{said}: the wave before has not ended"
         assert not set(names) & self._ended.keys(), f"{said}: installed twice in one run"
-        seen = self._controller.seen
+        seen = self.controller.seen
         again = [name for name in names if seen[name].serves("default", release_id)]
         assert not again, f"{said}: {again} serve it already"
         ended = [self._ended[name] for name in members if name in self._ended]
@@ -229,7 +229,7 @@ class RunRules:
 
     def _alone(self, members: Iterable[str]) -> bool:
         """Return whether one node at most can be a canary."""
-        return sum(name in self._controller.answered for name in members) <= 1
+        return sum(name in self.controller.answered for name in members) <= 1
 
     def failed(self, node: str) -> None:
         """Note that a hook failed for a node."""
@@ -245,7 +245,7 @@ class RunRules:
     def result(self, result: Result) -> None:
         """Check that what a run says of its nodes is true."""
         for each in result.nodes:
-            node = self._controller.nodes[each.node]
+            node = self.controller.nodes[each.node]
             switched = self._nodes.by(self, each.node)
             if node.liar or (each.reason or "").startswith("The rollback failed"):
                 continue

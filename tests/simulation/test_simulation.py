@@ -30,16 +30,19 @@ def test_schedules_keep_the_guarantees() -> None:
     assert "80 schedules" in passes(0, 80)
 
 
+# With the larger fleets these show faults that were corrected; see docs/reliability.md.
 @pytest.mark.parametrize("seed", [22, 248, 3553, 124599])
 def test_a_seed_plays_the_same_each_time(seed: int) -> None:
-    first, again = (passes(seed, 2, "--story").splitlines()[:-1] for _ in range(2))
+    words = (seed, 2, "--larger", "--story")
+    first, again = (passes(*words).splitlines()[:-1] for _ in range(2))
     assert len(first) > 20
     assert first == again
 
 
 @pytest.mark.long
-def test_thousands_of_schedules_keep_the_guarantees() -> None:
-    passes(80, 2000)
+@pytest.mark.parametrize("sizes", [(), ("--larger",)])
+def test_thousands_of_schedules_keep_the_guarantees(sizes: tuple[str, ...]) -> None:
+    passes(80, 2000, *sizes)
 
 
 @pytest.mark.long
