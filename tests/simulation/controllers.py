@@ -56,6 +56,7 @@ FORKS = 64
 PATH = "/opt/fleetbuild"
 FILES: dict[str, Path] = {}  # the files of the index, by name
 STORE: list[Path] = []  # the folder with the files of all stores
+SERVED: dict[str, Path] = {}  # wheels that a node may have, by hash
 
 
 @dataclass
@@ -202,6 +203,10 @@ class Store(FakeStore):
     def find(self, wheel: PlannedWheel) -> Shelved | None:
         shelved = self.shelf.get(str(wheel.artifact_key))
         return shelved if shelved and shelved.path.is_file() else None
+
+    def find_served(self, manifest: Manifest, package: str) -> list[Path]:
+        wheels = [wheel for wheel in manifest.wheels if wheel.package == package]
+        return [SERVED[wheel.sha256] for wheel in wheels if wheel.sha256 in SERVED]
 
     def fetch(self, file: Any, check_cancelled: Callable[[], None]) -> Path:
         check_cancelled()

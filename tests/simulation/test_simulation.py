@@ -54,7 +54,7 @@ def test_a_fleet_of_2000_nodes_keeps_them() -> None:
     "how", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in BROKEN]
 )
 def test_a_broken_engine_is_found(how: str) -> None:
-    done = simulate(0, 2000, "--broken", how)
+    done = simulate(0, 6000, "--broken", how)
     assert done.returncode == 1, f"{BROKEN[how].__doc__} Nobody noticed."
     assert "Again: python -m tests.simulation" in done.stdout
     assert "AssertionError" in done.stderr
