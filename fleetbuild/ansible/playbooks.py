@@ -337,6 +337,7 @@ class _Run:
         from fleetbuild.ansible.steps import step_of  # noqa: PLC0415
 
         host = str(data.get("host", ""))
+        self._take_stall(host, data.get("res"))
         if kind == "runner_item_on_failed" and host in self._awaited:
             # If the connection was lost, this event is the loss and not a sign of life.
             self._awaited[host].item_failure = (
@@ -375,6 +376,11 @@ class _Run:
         if ended.state == "unreachable" or (step and step.is_last and ended.state != "retry"):
             ended = replace(ended, final=self._ended.get(host) or HostRun("ok", log=self._log))
         self._on_event(ended)
+
+    def _take_stall(self, host: str, result: object) -> None:
+        """Note that a host was not silent until now: its message says how long nothing moved."""
+        if isinstance(result, dict) and result.get("stalled") and host in self._awaited:
+            self._awaited[host].since = time.monotonic()
 
     def _take_stats(self, data: Mapping[str, Any]) -> None:
         """Take in the final counts. A failed task that a `rescue` handled fails no host."""

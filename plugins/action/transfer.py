@@ -23,6 +23,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils import relay
 from ..plugin_utils.chain import Chain, Link, plain_address
 from ..plugin_utils.gate import guarded, limit
+from ..plugin_utils.stalls import Stalled, watched
 
 # Ansible puts a path into commands of sftp, and this one comes from the node.
 _PLAIN = re.compile(r"(/(?![.]{1,2}(/|$))[A-Za-z0-9_.@+][A-Za-z0-9_.@+-]*)+")
@@ -59,7 +60,14 @@ class ActionModule(ActionBase):
             return {**result, "changed": bool(files)}
         result["patches"] = sum("source" in file for file in files)
         self._files = {file["sha256"]: file["path"] for file in files}
-        peers = self._peers()
+        try:
+            with watched(self._connection, task_vars["inventory_hostname"]):
+                return self._transfer(result, folder, task_vars)
+        except Stalled as problem:
+            return {**result, **problem.result()}
+
+    def _transfer(self, result: dict[str, Any], folder: str, task_vars: Any) -> dict[str, Any]:
+        files, peers = self._task.args["files"], self._peers()
         self._kilobits = int((peers or self._task.args).get("bandwidth") or 0)
         if self._kilobits:
             self._limit(self._kilobits)
@@ -75,7 +83,7 @@ class ActionModule(ActionBase):
             self._send(self._files)
         for sha256 in places if foreign else ():
             copied = self._copy(self._arrivals[sha256], places[sha256], task_vars)
-            if copied.get("failed"):
+            if copied.get("failed") or copied.get("unreachable"):
                 return {**result, **copied}
         return {**result, "changed": True}
 
@@ -116,8 +124,9 @@ class ActionModule(ActionBase):
         batch = "".join(f"put {shlex.quote(here)} {shlex.quote(there)}\n" for here, there in files)
         try:
             code, said, _ = ssh._bare_run(command, batch.encode(), checkrc=False)
-        except AnsibleAuthenticationFailure:
-            raise  # a second attempt with the same password could lock the account
+        except (AnsibleAuthenticationFailure, Stalled):
+            # A second attempt with the same password could lock the account, or last as long.
+            raise
         except AnsibleError:
             return 0
         # sftp says each command before it does it, and ends with the first that fails.

@@ -21,6 +21,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins import action
 
 from . import advice, programs, replies
+from .stalls import Stalled, watched
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,60}")
 # The most bytes of a file that is fetched. A node may say another size than it sends.
@@ -50,7 +51,10 @@ def guarded(name: str) -> type:  # noqa: C901 (one class, of small methods)
         def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
             limit(name, self._connection.transport, str(self._task.args.get("src", "")))
             try:
-                result = super().run(tmp, task_vars)
+                with watched(self._connection, self._host()):
+                    result = super().run(tmp, task_vars)
+            except Stalled as problem:
+                return problem.result()
             except MemoryError:
                 self._refuse("more than fleetbuild reads")
             except AnsibleError:  # such as: copy got no answer to its question for the old file

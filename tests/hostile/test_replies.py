@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fleetbuild.ansible import Playbooks
+from fleetbuild.ansible.silent_nodes import describe_loss
 
 KEY = "0123456789abcdef0123456789abcdef"
 # What a node says that built the wheel long ago, and needs no package.
@@ -149,3 +152,37 @@ def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) 
         assert hosts[name].state != "ok"
         assert not [file for file in dest.rglob("*") if file.stat().st_size > 8 << 30]
     assert "more than fleetbuild reads" in hosts["flood"].message
+
+
+def test_a_node_whose_sftp_never_answers_is_ended_and_others_go_on(
+    nodes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core, own = nodes / "collections/ansible_collections/fleetbuild/core", Path(__file__).parents[2]
+    for folder in ("meta", "playbooks", "plugins", "roles"):
+        shutil.copytree(own / folder, core / folder)
+    patience = core / "plugins/plugin_utils/stalls.py"
+    text = patience.read_text().replace("_PATIENCE = 300.0", "_PATIENCE = 2.0")
+    patience.write_text(text.replace("_INTERVAL = 10.0", "_INTERVAL = 0.5"))
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(nodes / "collections"))
+    program(nodes / "dir-line.sftp", "exec sleep 600")
+    wanted = {
+        "package": "six", "wheel_version": "1", "key": KEY,
+        "source": "/nonexistent/six.tar.gz", "python": "/usr/bin/python3",
+    }  # fmt: skip
+    names = ["honest", "dir-line"]
+    builds = {name: [wanted | {"dest": str(nodes / "dest" / name)}] for name in names}
+    began = time.monotonic()
+    hosts = Playbooks(inventory="hosts", state_dir=nodes / "state").run(
+        str(core / "playbooks/build.yml"),
+        limit=names,
+        extravars={"fleetbuild_builds": builds},
+        on_event=lambda _: None,
+    )
+    assert time.monotonic() - began < 60
+    assert "build.log" in (nodes / "honest.batch").read_text()
+    lost = hosts["dir-line"]
+    assert lost.state == "unreachable"
+    assert describe_loss(lost).endswith(
+        "dir-line accepted sftp, and then nothing moved for 2 s: find out what blocks its sftp"
+        " server or its disk"
+    )

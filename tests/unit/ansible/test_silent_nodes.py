@@ -113,6 +113,21 @@ def test_a_host_lost_in_a_loop_was_silent_since_its_last_item(clock: list[float]
     assert (lost.silent, lost.message) == (61, "gone")
 
 
+@pytest.mark.parametrize("kinds", [["item_on_failed", "on_unreachable"], ["on_unreachable"]])
+def test_a_transfer_that_stalled_says_itself_for_how_long(
+    clock: list[float], kinds: list[str]
+) -> None:
+    run = edge._Run(lambda _: None, silence=60)
+    run.take(event("runner_on_start"))
+    clock[0] += 7200  # for most of which files moved
+    for kind in kinds:
+        stalled = event(f"runner_{kind}")
+        stalled["event_data"]["res"] = {"msg": "nothing moved for 300 s", "stalled": True}
+        run.take(stalled)
+    lost = run.hosts(["a"])["a"]
+    assert (lost.silent, lost.message) == (0, "nothing moved for 300 s")
+
+
 def test_a_failed_loop_says_why_its_first_failed_item_failed() -> None:
     told: list[TaskEvent] = []
     run = edge._Run(told.append)

@@ -1,0 +1,111 @@
+"""A transfer in which nothing moves is ended; a slow one goes on. The sftp is the real one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.playbook.play_context import PlayContext
+from ansible.plugins.loader import connection_loader
+
+from tests.factories.role_modules import plugin
+
+stalls, transfer = plugin("plugin_utils.stalls"), plugin("action.transfer")
+# What sftp starts in place of ssh: a server that answers so many requests, each after a while.
+# It reads and writes all the time, as ssh does when it asks whether a node lives.
+SSH = """#!{python}
+import os, struct, sys, threading, time
+
+def speak():
+    while True:
+        time.sleep(0.02)
+        os.pread(there, 10, 0)
+
+def read(size):
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            os._exit(0)
+        data += more
+    return data
+
+there = os.open({file!r}, os.O_RDONLY)
+threading.Thread(target=speak, daemon=True).start()
+for number in range({answers}):
+    payload = read(struct.unpack(">I", read(4))[0])
+    time.sleep({pause})
+    kind, request = payload[0], payload[1:5]
+    answer = {{
+        1: b"\\2" + struct.pack(">I", 3),  # the protocol's version
+        3: b"\\x66" + request + struct.pack(">I", 1) + b"h",  # a file is open
+    }}.get(kind, b"\\x65" + request + struct.pack(">III", 2 if kind in (7, 16, 17) else 0, 0, 0))
+    if kind == 16:
+        path = payload[9:]
+        name = struct.pack(">I", len(path)) + path
+        answer = b"\\x68" + request + struct.pack(">I", 1) + name + name + bytes(4)
+    os.write(1, struct.pack(">I", len(answer)) + answer)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Send files to a server that answers so; in a second without progress, that ends."""
+    monkeypatch.setattr(stalls, "_PATIENCE", 1.0)
+    monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
+
+    def sent(answers: int, pause: float = 0, files: int = 1, size: int = 1 << 20) -> Any:
+        ssh, file = tmp_path / "ssh", tmp_path / "wheel"
+        file.write_bytes(bytes(size))
+        ssh.write_text(
+            SSH.format(python=sys.executable, file=str(file), answers=answers, pause=pause)
+        )
+        ssh.chmod(0o755)
+        action: Any = transfer.ActionModule.__new__(transfer.ActionModule)
+        action._play_context = PlayContext()
+        action._play_context.remote_addr = "n1"
+        action._connection = connection_loader.get("ssh", action._play_context)
+        options = {"sftp_extra_args": f"-S {ssh}", "host": "n1", "ssh_transfer_method": "smart"}
+        action._connection.set_options(direct=options)
+        names = [str(number) for number in range(files)]
+        action._files = dict.fromkeys(names, str(file))
+        action._arrivals = {name: f"/there/{name}" for name in names}
+        with stalls.watched(action._connection, "n1"):
+            return action._send(action._files)
+
+    return sent
+
+
+@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("answers", [0, 8])
+def test_a_transfer_that_stands_still_is_ended_at_once(
+    send: Callable[..., Any], answers: int, files: int, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(stalls.Stalled, match=r"^n1 accepted sftp, and then nothing moved for 1 s"):
+        send(answers, files=files)
+    assert time.monotonic() - began < 5
+    assert str(tmp_path / "ssh") not in subprocess.check_output(["ps", "-eo", "args"], text=True)
+
+
+def test_a_slow_transfer_goes_on(send: Callable[..., Any]) -> None:
+    began = time.monotonic()
+    send(200, pause=0.1)
+    assert time.monotonic() - began > 2 * stalls._PATIENCE
+
+
+def test_a_command_that_prints_nothing_for_long_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stalls, "_PATIENCE", 0.1)
+    monkeypatch.setattr(stalls, "_INTERVAL", 0.05)
+    connection = connection_loader.get("ssh", PlayContext())
+    connection.set_options()
+    connection.host = "n1"
+    with stalls.watched(connection, "n1"):
+        code, _, _ = connection._bare_run(["sleep", "0.5"], b"")
+    assert code == 0
