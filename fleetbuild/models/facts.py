@@ -35,8 +35,9 @@ class Os(Frozen):
 
 
 class Python(Frozen):
-    """A Python interpreter on a node. `venv` and `headers` are None if unknown.
+    """A Python interpreter on a node. `venv`, `ensurepip` and `headers` are None if unknown.
 
+    Debian and Ubuntu have ensurepip apart, in python3-venv, and venv in the standard library.
     `links` are other paths that lead to it, such as links and virtual environments.
     """
 
@@ -44,6 +45,7 @@ class Python(Frozen):
     version: str
     soabi: str
     venv: bool | None = None
+    ensurepip: bool | None = None
     headers: bool | None = None
     links: tuple[str, ...] = ()
 

@@ -287,8 +287,8 @@ release_files() {
 
 # --- Python ---
 
-# One line: path, version, SOABI, then "venv" and "headers" where present, or "-" where neither is
-# (a line that ends after SOABI does not say). Then a line "LINK -> PATH" for each argument that leads
+# One line: path, version, SOABI, then "venv" or, without the pip of ensurepip, "venv-alone", and
+# "headers" where present, or "-" where neither is (a line that ends after SOABI does not say). Then a line "LINK -> PATH" for each argument that leads
 # to it. For any Python 3, without site (a quarter of the
 # start-up) and without leaving .pyc files behind.
 about='
@@ -326,9 +326,9 @@ words = [path, "%d.%d.%d" % sys.version_info[:3], soabi]
 library = os.path.dirname(os.__file__)
 try:
     import zlib
-    for module in ("venv", "ensurepip"):
-        os.stat(os.path.join(library, module, "__init__.py"))
-    words.append("venv")
+    os.stat(os.path.join(library, "venv", "__init__.py"))
+    whole = os.path.exists(os.path.join(library, "ensurepip", "__init__.py"))
+    words.append("venv" if whole else "venv-alone")
 except (ImportError, OSError):
     pass
 name = "python" + tag + getattr(sys, "abiflags", "")

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from fleetbuild.models import Facts, Python
 from fleetbuild.models.problem import Problem
-from fleetbuild.text import named_path
+from fleetbuild.text import named_path, version_key
 
+# From this version on, a node of any architecture installs by the library that apply sends it.
+_WITHOUT_PIP = (3, 10)
 _DEBIAN = {"debian", "ubuntu", "linuxmint", "raspbian", "pop"}
 
 
@@ -26,10 +28,17 @@ def choose_interpreter(wanted: str | None, facts: Facts) -> Python:
         raise _no_python(wanted, facts)
     # Without a configured version, use the node's python3, which is listed first.
     candidates = found if wanted else found[:1]
-    chosen = next((python for python in candidates if python.venv is not False), None)
+    chosen = next(filter(_makes_releases, candidates), None)
     if chosen is None:
-        raise _no_venv(candidates[0], facts, [each for each in facts.pythons if each.venv])
+        others = [each for each in facts.pythons if each.venv and _makes_releases(each)]
+        raise _no_venv(candidates[0], facts, others)
     return chosen
+
+
+def _makes_releases(python: Python) -> bool:
+    if python.venv is False:
+        return False
+    return python.ensurepip is not False or version_key(python.version)[:2] >= _WITHOUT_PIP
 
 
 def _is_wanted(python: Python, wanted: str | None) -> bool:
@@ -86,9 +95,13 @@ def _no_venv(python: Python, facts: Facts, others: Sequence[Python]) -> NotEligi
     )
     if others:
         fix += f", or set fleetbuild_python: {named_path(others[0].path)} ({others[0].version})"
+    lacks = (
+        "cannot make virtual environments: it lacks venv or zlib."
+        if python.venv is False
+        else "lacks ensurepip, whose pip installs wheels where Python is older than 3.10."
+    )
     return NotEligible(
-        f"{named_path(python.path)} ({python.version}) cannot make virtual environments: it lacks "
-        "venv or ensurepip.",
+        f"{named_path(python.path)} ({python.version}) {lacks}",
         f"{fix}; then plan again",
     )
 

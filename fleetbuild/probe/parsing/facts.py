@@ -207,7 +207,8 @@ def _pythons(capture: Capture, arch: str | None) -> tuple[tuple[Python, ...], tu
                 path=path,
                 version=match["version"],
                 soabi=soabi,
-                venv="venv" in words if words else None,
+                venv=bool({"venv", "venv-alone"} & {*words}) if words else None,
+                ensurepip="venv" in words if words else None,
                 headers="headers" in words if words else None,
                 links=links.get(path, ()),
             )

@@ -152,14 +152,16 @@ def test_interpreters_are_read() -> None:
         "/opt/my python/bin/python3 3.13.0rc1 cpython-313t-x86_64-linux-gnu headers\n"
         "/usr/bin/python3.9 3.9.1 cpython-39-x86_64-linux-gnu\n"
         "/usr/bin/python3.8 3.8.1 cpython-38-x86_64-linux-gnu -\n"
+        "/usr/bin/python3.12 3.12.3 cpython-312-x86_64-linux-gnu venv-alone\n"
         "/usr/bin/python3.11 3.11.2 cpython-311-x86_64-linux-gnu\n"
         "Traceback (most recent call last):\n"
     )
-    assert [(p.path, p.version, p.tag, p.venv, p.headers) for p in facts.pythons] == [
-        ("/usr/bin/python3.11", "3.11.2", "cp311", True, True),
-        ("/opt/my python/bin/python3", "3.13.0rc1", "cp313t", False, True),
-        ("/usr/bin/python3.9", "3.9.1", "cp39", None, None),
-        ("/usr/bin/python3.8", "3.8.1", "cp38", False, False),
+    assert [(p.path, p.version, p.tag, p.venv, p.ensurepip, p.headers) for p in facts.pythons] == [
+        ("/usr/bin/python3.11", "3.11.2", "cp311", True, True, True),
+        ("/opt/my python/bin/python3", "3.13.0rc1", "cp313t", False, False, True),
+        ("/usr/bin/python3.9", "3.9.1", "cp39", None, None, None),
+        ("/usr/bin/python3.8", "3.8.1", "cp38", False, False, False),
+        ("/usr/bin/python3.12", "3.12.3", "cp312", True, False, False),
     ]
 
 

@@ -18,6 +18,7 @@ from fleetbuild.models import Capture
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import SECTIONS, split
 from fleetbuild.probe.probing import section_seconds
+from tests.factories.pythons import python_without
 
 SCRIPT = files("fleetbuild.probe").joinpath("script.sh").read_text("utf-8")
 SHELLS = ["sh", "dash", "bash --posix", "busybox sh", "mksh", "ksh93"]
@@ -122,6 +123,26 @@ def test_a_real_interpreter_is_listed(tmp_path: Path) -> None:
     assert platform.python_version() in [python.version for python in facts.pythons]
     assert all(Path(python.path).is_absolute() for python in facts.pythons)
     assert all(python.venv is not None for python in facts.pythons)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "known"),
+    [((), (True, True)), (("ensurepip",), (True, False)), (("venv",), (False, False))],
+)
+def test_a_python_without_ensurepip_still_makes_environments(
+    lacks: tuple[str, ...], known: tuple[bool, bool], tmp_path: Path
+) -> None:
+    """Debian and Ubuntu have such a Python without python3-venv."""
+    bare = python_without(tmp_path / "bare", *lacks)
+    made = subprocess.run(
+        [bare, "-I", "-m", "venv", "--without-pip", tmp_path / "made"],
+        check=False, capture_output=True,
+    )  # fmt: skip
+    assert (made.returncode == 0) == known[0]
+    lines = run(tmp_path, PATH=f"{bare.parent}:/nonexistent", HOME=str(tmp_path))["python"]
+    found = facts_of({"python": lines}).pythons[0]
+    assert found.path == str(bare)
+    assert (found.venv, found.ensurepip) == known
 
 
 COPIES = sys.version_info >= (3, 11)  # an older Python does not know what it was copied from

@@ -30,6 +30,7 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.models.facts import Libc
 from tests.factories.files import make_wheel
+from tests.factories.pythons import python_without
 from tests.factories.role_modules import ALONE, ROLES, plugin
 
 installer = plugin("module_utils.wheel_installer")
@@ -105,6 +106,20 @@ def test_one_execution_makes_verifies_and_switches(release: ModuleType, tmp_path
     assert node.release.look(node.root, node.params)["complete"]
     again = node.install(whole=True)
     assert (again["made_by"], again["changed"], again["active"]) == ("", False, True)
+
+
+@pytest.mark.parametrize("kind", ["uv", "installer"])
+def test_a_python_without_ensurepip_gets_a_release(
+    release: ModuleType, tmp_path: Path, kind: str, own_uv: Path
+) -> None:
+    """Debian and Ubuntu have such a Python without python3-venv."""
+    sent = installers.own_library() if kind == "installer" else installers.own_uv()
+    node = Node(release, tmp_path, Path(sent["path"]), sent["file"])
+    bare = python_without(tmp_path / "bare", "ensurepip")
+    result = node.install(python=str(bare))
+    assert (result["made_by"], result["active"]) == (kind, True)
+    assert own_uv
+    assert subprocess.check_output([Path(node.root["r1"]) / "bin/small"]) == b"ran\n"
 
 
 def test_a_release_that_fails_does_not_serve(release: ModuleType, tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def choose_builders(
             (name for name in order if name in named or libc_of(facts[name]) == floor),
             key=lambda name: (
                 lacks_compiler(need, facts[name].for_builds),
+                pythons[name].ensurepip is False,  # the role toolchain has to install it
                 toolkit is not None and name not in toolkit.installed_on,
                 facts[name].can_isolate is False,
             ),
@@ -197,7 +198,8 @@ def _software_fits(has: str, target: Target, software: Facts) -> Python | str:
     matching = [python for python in software.pythons if python.tag == target.python]
     able = [python for python in matching if python.venv is not False]
     if matching and not able:
-        return f"{has} {target.python} only without the venv module"
+        return f"{has} {target.python} only without venv or zlib"
+    able.sort(key=lambda python: python.ensurepip is False)
     return able[0] if able else f"{has} no interpreter for {target.python}"
 
 

@@ -224,7 +224,13 @@ def _missing_in_image(
         yield f"{has} no gcc and g++: name an image with compilers in build.container."
     elif problem := need.problem(compiler):
         yield f"{has} {compiler}, which {problem}: name an image with {need} in build.container."
-    if any(each.tag == python and each.headers is False for each in facts.pythons):
+    pythons = [each for each in facts.pythons if each.tag == python]
+    if pythons and all(each.ensurepip is False for each in pythons):
+        yield (
+            f"{has} no ensurepip of Python {python_of(python)}: install it in it (Debian, Ubuntu:"
+            " python3-venv)."
+        )
+    if any(each.headers is False for each in pythons):
         yield f"{has} no headers of Python {python_of(python)} (Python.h): install them in it."
     for name, oldest in sorted(recipe.tools.items()):
         found = facts.toolchain.get(name, ())

@@ -73,7 +73,7 @@ def test_without_a_container_the_same_builder_is_refused() -> None:
         (image(pythons=()), f"{IMAGE} on strong has no interpreter for cp311."),
         (
             image(pythons=(INSIDE.model_copy(update={"venv": False}),)),
-            f"{IMAGE} on strong has cp311 only without the venv module.",
+            f"{IMAGE} on strong has cp311 only without venv or zlib.",
         ),
         (image("musl 1.2.5"), f"{IMAGE} on strong has musl."),
         (
@@ -113,7 +113,8 @@ def test_a_gcc_beside_the_default_one_of_the_image_builds() -> None:
 
 def test_what_the_image_lacks_is_to_be_supplied() -> None:
     bare = image(
-        toolchain={"cmake": ("3.10",)}, pythons=(INSIDE.model_copy(update={"headers": False}),)
+        toolchain={"cmake": ("3.10",)},
+        pythons=(INSIDE.model_copy(update={"headers": False, "ensurepip": False}),),
     )
     recipe = recipe_of("made", "avx2", more="tools: {cmake: '3.20', cargo: ''}\n")
     made = drafted(
@@ -127,6 +128,10 @@ def test_what_the_image_lacks_is_to_be_supplied() -> None:
     (wheel,) = plan.groups_by_node["old"].wheels
     assert wheel.requires.to_supply == (
         f"The image {IMAGE} has no gcc and g++: name an image with compilers in build.container.",
+        (
+            f"The image {IMAGE} has no ensurepip of Python 3.11: install it in it (Debian, Ubuntu:"
+            " python3-venv)."
+        ),
         f"The image {IMAGE} has no headers of Python 3.11 (Python.h): install them in it.",
         f"The image {IMAGE} has no cargo, which the recipe made needs: install it in the image.",
         (

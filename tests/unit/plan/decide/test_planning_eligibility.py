@@ -117,8 +117,13 @@ def test_a_node_that_was_not_probed_is_unreachable():
         ),
         (
             facts(pythons=(python(venv=False, path="/opt/py/bin/python3"),)),
-            "lacks venv or ensurepip",
+            "lacks venv or zlib",
             "/opt/py/bin/python3",
+        ),
+        (
+            facts(pythons=(python("3.9.2", venv=True, ensurepip=False),)),
+            "/usr/bin/python3 (3.9.2) lacks ensurepip",
+            "apt install python3-venv",
         ),
         (
             facts(pythons=(python(venv=False), python("3.12.3", "/usr/bin/python3.12", venv=True))),
@@ -140,6 +145,10 @@ def test_a_node_that_cannot_be_planned_for_has_reason_and_fix(known, reason, fix
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "overlay", "fuse.fuse-overlayfs", None])
 def test_local_file_systems_are_accepted(kind):
     assert planned_node_of(facts(install_filesystem=kind)).state == "ok"
+
+
+def test_a_python_without_ensurepip_gets_releases_by_what_the_controller_sends():
+    assert planned_node_of(facts(pythons=(python(venv=True, ensurepip=False),))).state == "ok"
 
 
 def test_the_interpreter_is_the_wanted_one():

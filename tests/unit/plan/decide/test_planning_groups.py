@@ -144,6 +144,15 @@ def test_the_representative_has_the_oldest_libc_then_compilers_memory_and_cores(
     assert group.wheels[0].build_pythons == dict.fromkeys(fleet, "/usr/bin/python3")
 
 
+def test_a_member_with_ensurepip_builds_before_one_that_has_to_get_it():
+    fleet = {
+        "a": facts(cpus=64, pythons=(python(venv=True, ensurepip=False),)),
+        "b": facts(cpus=4, pythons=(python(venv=True, ensurepip=True),)),
+    }
+    (wheel,) = planned(fleet).groups[0].wheels
+    assert (wheel.built_on, wheel.fallbacks) == ("b", ("a",))
+
+
 def test_libc_versions_are_compared_as_numbers():
     plan = planned({"a": facts(libc="2.4"), "b": facts(libc="2.28")})
     assert plan.groups[0].target.libc.floor == "2.4"
