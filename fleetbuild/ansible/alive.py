@@ -7,9 +7,10 @@ ansible-playbook, an exit code.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fleetbuild.ansible._watch import processes_of
@@ -18,6 +19,8 @@ from fleetbuild.ansible.settings import Settings
 _MISSED = 3  # keepalives without an answer before ssh gives up
 _GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 _PROGRAMS = ("ssh", "sftp", "scp")
+# The option, perhaps behind others without a value: -F FILE, -FFILE, -4F FILE.
+_NAMES_FILE = re.compile("-[346AaCfGgKkMNnpqrsTtVvXxYy]*F")
 
 
 def connections(
@@ -36,12 +39,17 @@ def connections(
     for name in _PROGRAMS:
         given = settings.get(f"ssh.{name}_extra_args") or ""
         # A configuration file of the user's may choose.
-        quick = ciphers and not any(word.startswith("-F") for word in given.split())
+        quick = ciphers and not names_configuration(given.split())
         words = (given, ours, f"-o Ciphers={ciphers}" if quick else "")
         env[f"ANSIBLE_{name.upper()}_EXTRA_ARGS"] = " ".join(filter(None, words))
     if not settings.keys() & {"ssh.control_path", "ssh.control_path_dir"}:
         env["ANSIBLE_SSH_CONTROL_PATH_DIR"] = str(private / "cp")
     return env
+
+
+def names_configuration(words: Iterable[str]) -> bool:
+    """Return whether arguments of ssh, sftp or scp name a configuration file."""
+    return any(map(_NAMES_FILE.match, words))
 
 
 def _end_connections(private: Path) -> None:

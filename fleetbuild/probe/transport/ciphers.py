@@ -10,6 +10,7 @@ import functools
 import re
 from pathlib import Path
 
+from fleetbuild.ansible.alive import names_configuration
 from fleetbuild.models import Facts, Login
 from fleetbuild.probe.transport.base import NoAnswer
 from fleetbuild.probe.transport.openssh import settings_and_files
@@ -23,7 +24,7 @@ def quick_ciphers(login: Login, facts: Facts) -> str:
     """Return OpenSSH's ciphers in an order that suits both CPUs; "" where its own order stays."""
     own_program = login.connection == "ssh" and login.ssh_executable == "ssh"
     words = (*login.ssh_args, *login.ssh_common_args)
-    if not own_program or any(word.startswith("-F") for word in words):
+    if not own_program or names_configuration(words):
         return ""  # another configuration file, which may choose
     return _reordered() if "aes" in facts.features else ""
 

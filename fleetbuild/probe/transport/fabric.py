@@ -27,7 +27,12 @@ from fleetbuild.probe.transport.base import (
     command_for,
 )
 from fleetbuild.probe.transport.known_hosts import KnownHosts
-from fleetbuild.probe.transport.openssh import ProgramTransport, Settings, defaults
+from fleetbuild.probe.transport.openssh import (
+    ProgramTransport,
+    Settings,
+    defaults,
+    seconds_to_connect,
+)
 from fleetbuild.probe.transport.process import too_much
 
 if TYPE_CHECKING:
@@ -153,7 +158,7 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
         port=port,
         config=_fabric_config(),
         forward_agent=False,  # a node could log in to others with it
-        connect_timeout=min(left, _seconds_to_connect(login, settings)),
+        connect_timeout=min(left, seconds_to_connect(login, settings)),
         connect_kwargs={
             **_keys(settings),
             "allow_agent": settings.get("identitiesonly") != ("yes",),
@@ -171,12 +176,6 @@ def _connection(login: Login, settings: Settings, deadline: Deadline) -> Any:
         for kind, key in known_hosts.keys_of(name).items():
             connection.client.get_host_keys().add(_paramiko_name(host, port), kind, key)
     return connection
-
-
-def _seconds_to_connect(login: Login, settings: Settings) -> int:
-    """Return how long an address may take to accept a connection; the rest is for a slow login."""
-    named = settings.get("connecttimeout", ("none",))[0]
-    return int(named) if named.isdecimal() and int(named) else login.connect_timeout
 
 
 def _paramiko_name(host: str, port: int) -> str:

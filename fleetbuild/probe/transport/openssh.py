@@ -46,19 +46,25 @@ _ASKING = threading.Lock()
 _PREFIXED = (8, 5)  # since then a question in a server's own words begins with who asks it
 
 
-def options(login: Login, deadline: Deadline | None = None) -> list[str]:
+def options(login: Login, connect_timeout: int = 0) -> list[str]:
     """Return the ssh options for a login, in Ansible's order."""
     words = [] if login.host_key_checking else ["StrictHostKeyChecking=no"]
     words += [f"Port={login.port}"] if login.port else []
     words += [f'IdentityFile="{Path(login.key_file).expanduser()}"'] if login.key_file else []
     words += [] if login.password else _NO_PASSWORDS
     words += [f'User="{login.user}"'] if login.user else []
-    words += [f"ConnectTimeout={math.ceil(deadline.left)}"] if deadline else []
+    words += [f"ConnectTimeout={connect_timeout}"] if connect_timeout else []
     return [*login.ssh_args, *_options(words), *login.ssh_common_args]
 
 
 def _options(words: Sequence[str]) -> list[str]:
     return [word for option in words for word in ("-o", option)]
+
+
+def seconds_to_connect(login: Login, settings: Settings) -> int:
+    """Return how long an address may take to accept a connection; the rest is for a slow login."""
+    named = settings.get("connecttimeout", ("none",))[0]
+    return int(named) if named.isdecimal() and int(named) else login.connect_timeout
 
 
 def settle(login: Login, deadline: Deadline) -> Settings:
@@ -142,9 +148,11 @@ class ProgramTransport:
         if login.password and _version(login.ssh_executable) < _PREFIXED:
             # A bastion could imitate OpenSSH's prompt for the node's password.
             ours.append("KbdInteractiveAuthentication=no")
+        # Behind a bastion, ssh waits as long for the node's first words, as it does under Ansible.
+        seconds = min(math.ceil(deadline.left), seconds_to_connect(login, self._settings))
         words = [
             login.ssh_executable,
-            *("-T", *_options(ours), *options(login, deadline), *_LAST, "--", login.host, command),
+            *("-T", *_options(ours), *options(login, seconds), *_LAST, "--", login.host, command),
         ]
         with _Askpass(login.password, _asked_as(login, self._settings)) as env:
             self._process = Process(words, {**os.environ, **env})

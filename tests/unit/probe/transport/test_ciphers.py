@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.ansible import alive
 from fleetbuild.models import Facts, Login
 from fleetbuild.probe.transport import ciphers
 from fleetbuild.probe.transport.openssh import ask_ssh
@@ -75,9 +76,15 @@ def test_a_host_block_without_ciphers_changes_nothing(
     [
         Login(host="n1", ssh_common_args=("-F", "other")),
         Login(host="n1", ssh_args=("-Fother",)),
+        Login(host="n1", ssh_args=("-4F", "other")),
         Login(host="n1", ssh_executable="/opt/ssh"),
         Login(host="n1", connection="local"),
     ],
 )
 def test_another_way_to_the_node_keeps_its_own(login: Login) -> None:
     assert ciphers.quick_ciphers(login, AES) == ""
+
+
+@pytest.mark.parametrize("word", ["-oForwardAgent=no", "-iF", "-lFleet", "--", "-4"])
+def test_an_option_with_that_letter_in_its_value_names_no_file(word: str) -> None:
+    assert not alive.names_configuration([word])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_an_address_that_never_answers_does_not_take_the_whole_probe(
     user = login(ssh_common_args=("-F", str(tmp_path / "config")), **own)
     connection = fabric._connection(user, settle(user, Deadline(9)), Deadline(left))
     assert connection.connect_timeout == pytest.approx(seconds, abs=1)
+
+
+@pytest.mark.parametrize("own", [{"connect_timeout": 1}, {"ssh_args": ("-oConnectTimeout=1",)}])
+def test_a_node_behind_a_bastion_that_never_answers_does_not_take_the_whole_probe(
+    own: dict[str, object],
+) -> None:
+    user = login(ssh_common_args=("-F", "none", "-o", "ProxyCommand=sleep 60"), **own)
+    transport, gate = transport_for(user)
+    assert gate == "sleep 60"
+    began = time.monotonic()
+    with pytest.raises(NoAnswer, match=r"connection to n1\.example timed out"):
+        transport.run(b"", (), Deadline(30))
+    assert time.monotonic() - began < 10
 
 
 def test_settle_returns_the_effective_openssh_settings(tmp_path: Path) -> None:
