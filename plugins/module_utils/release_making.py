@@ -8,7 +8,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -89,7 +88,8 @@ def assemble(root, params):
         Signatures(root).keep(params["release_id"], params["statement"], params["signature"])
         seal(path, params["manifest"])
     except (Problem, OSError):
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(path)
         raise
     return made
 

@@ -16,13 +16,14 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import stat
+import time
 
 from . import release_files, wheel_patch
-from .release_root import ASIDE, Problem
+from .release_root import ASIDE, Problem, remove
 from .wheel_installer import kept_uv
 
+TIDYING = 10  # seconds for what users left in their folders, which may be more than a day's work
 _KEPT = re.compile(r"[0-9a-f]{64}[.](?P<release>[A-Za-z0-9][A-Za-z0-9._-]*)\Z")
 
 
@@ -153,11 +154,10 @@ def expect(params, files):
     folder, user = incoming(params), params["login_uid"]
     wanted = {file["sha256"] for file in files}
     if not user:  # a killed run may have logged in as another user than root
-        shutil.rmtree(folder_for_login(params), ignore_errors=True)
-    for name in os.listdir(folder) if user and os.path.isdir(folder) else ():
-        path = os.path.join(folder, name)
-        if name not in wanted or os.lstat(path).st_uid != user:
-            shutil.rmtree(path, ignore_errors=True)
+        forget(folder_for_login(params))
+    names = os.listdir(folder) if user and os.path.isdir(folder) else ()
+    there = [(name, os.path.join(folder, name)) for name in names]
+    forget(*(path for name, path in there if name not in wanted or os.lstat(path).st_uid != user))
     for name in wanted:
         path = os.path.join(folder, name)
         release_files.make_folder(path)
@@ -166,6 +166,14 @@ def expect(params, files):
     if user and not wanted:
         with contextlib.suppress(OSError):
             os.rmdir(folder)
+
+
+def forget(*paths):
+    """Remove folders as far as that is possible, and quick; the next run goes on with the rest."""
+    ends = time.monotonic() + TIDYING
+    for path in paths:
+        with contextlib.suppress(OSError):
+            remove(path, ends)
 
 
 def kept_names(root):
@@ -235,7 +243,7 @@ def take_in(root, params, file):
     if source != path and os.path.isfile(source):  # over what a copy that ended early left there
         arrived = copy(source, path)
     if params["login_uid"] and not kept:  # so that the disk never has it twice beside the release
-        shutil.rmtree(os.path.dirname(source), ignore_errors=True)
+        forget(os.path.dirname(source))
     if arrived != file["sha256"]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -261,7 +269,7 @@ def make_from(root, params, wheel, patch):
             "{} could not be made from a patch of an earlier wheel.".format(wheel["file"]),
             ["run-to-copy"],
         )
-    shutil.rmtree(os.path.dirname(place), ignore_errors=True)
+    forget(os.path.dirname(place))
     os.chmod(path, 0o644)
 
 
@@ -332,15 +340,8 @@ def forget_wheels(root):
 
 def remove_received(params):
     """Remove the files that were sent for this release."""
-    for file in wanted_files(params):
-        folder = os.path.dirname(staged(params, file))
-        try:
-            os.rmdir(folder)  # its wheel was kept
-        except FileNotFoundError:
-            pass
-        except OSError:
-            shutil.rmtree(folder, ignore_errors=True)
+    forget(*{os.path.dirname(staged(params, file)) for file in wanted_files(params)})
     with contextlib.suppress(OSError):
         os.rmdir(params["staging"])
     if params["login_uid"]:
-        shutil.rmtree(incoming(params), ignore_errors=True)
+        forget(incoming(params))

@@ -357,7 +357,6 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -367,6 +366,7 @@ from ..module_utils.release_receiving import (
     bytes_there,
     can_enter,
     expect,
+    forget,
     forget_attempts,
     incoming,
     missing,
@@ -484,8 +484,8 @@ def begin(root, params, check):
             *(params[name] for name in ("controller", "plan", "release_id", "lease")), wheels
         )
         if params["staging"]:
-            for name in set(left).difference(wheels):
-                shutil.rmtree(os.path.join(params["staging"], name), ignore_errors=True)
+            others = set(left).difference(wheels)
+            forget(*(os.path.join(params["staging"], name) for name in others))
             expect(params, files)
     return {**found, "changed": True, "counter": counter, "took_over": took_over}
 

@@ -1,0 +1,150 @@
+"""Root takes files from folders of the login user, who may leave anything in there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.factories.role_modules import plugin
+from tests.unit.roles.test_install_at_once import Node
+
+receiving = plugin("module_utils.release_receiving")
+releases = plugin("module_utils.release_root")
+LOGIN = 4711
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
+
+
+@pytest.fixture
+def node(release: ModuleType, tmp_path: Path) -> Node:
+    """A node whose login user has sent the one wheel."""
+    node = Node(release, tmp_path, None)
+    node.params["login_uid"] = LOGIN
+    shutil.move(node.params["staging"], tmp_path / "sent")
+    send(node, tmp_path)
+    return node
+
+
+def send(node: Node, tmp_path: Path) -> None:
+    (file,) = node.params["wheels"]
+    folder = Path(node.begin()["incoming"], file["sha256"])
+    shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], folder)
+
+
+def nest(folder: Path, depth: int, name: str = "d") -> None:
+    """Make folders in each other, deeper than a path can say."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=here)
+        os.chown(name, LOGIN if os.geteuid() == 0 else -1, -1, dir_fd=here)
+        inner = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+@only_root
+@pytest.mark.parametrize("when", ["before the copy", "before the install", "of an earlier run"])
+def test_nested_folders_of_the_login_user_stop_no_install(
+    node: Node, tmp_path: Path, when: str
+) -> None:
+    (file,) = node.params["wheels"]
+    incoming = Path(node.root.path, ".incoming")
+    if when == "of an earlier run":
+        (incoming / "0").mkdir()
+        nest(incoming / "0", 3000)
+    else:
+        nest(incoming / file["sha256"], 3000)
+    if when != "before the install":
+        send(node, tmp_path)
+    assert not (incoming / "0").exists()
+    assert node.install()["active"]
+    assert not incoming.exists()
+
+
+@only_root
+def test_nested_folders_that_were_sent_are_removed_with_the_releases(node: Node) -> None:
+    nest(Path(node.root.path, ".incoming"), 3000)
+    Path(node.root.releases).mkdir(exist_ok=True)
+    switching = plugin("module_utils.release_switching")
+    assert switching.take_off(node.root, {**node.params, "in_use": {}}, False)["changed"]
+    assert not Path(node.root.path, ".incoming").exists()
+
+
+def test_a_folder_is_removed_whatever_it_holds(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "folder"
+    (outside / "kept").mkdir(parents=True)
+    for inner in (folder, folder / "one", folder / "one" / "two"):
+        inner.mkdir()
+        (inner / "link").symlink_to(outside)
+        (inner / "dangling").symlink_to("nowhere")
+        (inner / "file").write_text("")
+        os.mkfifo(inner / "pipe")
+        (inner / "read only").mkdir(mode=0o500)
+    nest(folder / "one" / "two", 40, "n" * 255)  # beyond the longest path
+    (folder / "one" / "two").chmod(0)
+    (folder / "one").chmod(0o500)
+    releases.remove(str(folder))
+    assert os.listdir(tmp_path) == ["outside"]
+    releases.remove(str(folder))
+    folder.symlink_to(outside)
+    releases.remove(str(folder))
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == [
+        "outside", "outside/kept",
+    ]  # fmt: skip
+
+
+@only_root
+def test_a_folder_is_roots_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its owner can put nothing into it meanwhile, such as a link in place of a folder."""
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o777)
+    os.chown(folder, LOGIN, -1)
+    nest(folder, 3)
+    (folder / "d" / "d").chmod(0o777)
+    read: list[tuple[int, int]] = []
+    scan = os.scandir
+
+    def note(path: str) -> Any:
+        about = os.stat(path)
+        read.append((about.st_uid, about.st_mode & 0o777))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", note)
+    releases.remove(str(folder))
+    assert read == [(0, 0o700)] * 4
+    assert not folder.exists()
+
+
+@only_root
+def test_more_than_root_removes_in_time_delays_no_install(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incoming = Path(node.root.path, ".incoming")
+    for name in ("0", "1"):
+        (incoming / name).mkdir()
+        nest(incoming / name, 20)
+    monkeypatch.setattr(receiving, "TIDYING", 0)
+    send(node, tmp_path)
+    assert {"0", "1"} < set(os.listdir(incoming))
+    assert node.install()["active"]
+    monkeypatch.undo()
+    node.params["release_id"] = node.params["manifest"]["id"] = "r2"
+    node.begin()
+    assert os.listdir(incoming) == [node.params["wheels"][0]["sha256"]]
+
+
+def test_a_removal_ends_with_its_time(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    nest(folder, 3)
+    with pytest.raises(OSError, match="not empty"):
+        releases.remove(str(folder), time.monotonic())
+    assert folder.exists()
