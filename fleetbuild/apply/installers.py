@@ -25,12 +25,13 @@ from fleetbuild.files import is_own, make_cache, own_cache, remove_old, replace_
 from fleetbuild.models import Facts
 from fleetbuild.plan.resolve.uv import uv_binary
 
+Program = dict[str, str | int]  # path, file, sha256 and size; see InstallSpec.installer
 _DAYS = 30  # without use, after which the packed file of another version is removed
 _SMALL = 16_000_000  # bytes of wheels that are less than a packed uv
 
 
-def installer_for(facts: Facts, python: str, size: int) -> dict[str, str]:
-    """Return path, file and sha256 of what this node is to install by; empty if it has to be pip.
+def installer_for(facts: Facts, python: str, size: int) -> Program:
+    """Return the program that this node is to install by; empty if it has to be pip.
 
     `python` is the release's, such as cp311, and `size` the bytes of its wheels. The controller's
     own uv runs on each node of its architecture with glibc.
@@ -44,21 +45,21 @@ def installer_for(facts: Facts, python: str, size: int) -> dict[str, str]:
 
 
 @cache
-def own_uv() -> dict[str, str]:
-    """Return path, file and sha256 of the controller's uv; as it is if the cache is not usable."""
+def own_uv() -> Program:
+    """Return the controller's uv, packed; as it is if the cache is not usable."""
     program = Path(uv_binary())
     try:
         path, sha256 = _kept(
             "uv", sha256_of(program), ".gz", lambda: gzip.compress(program.read_bytes(), 1, mtime=0)
         )
     except OSError:
-        return {"path": str(program), "file": "uv", "sha256": sha256_of(program)}
-    return {"path": str(path), "file": "uv.gz", "sha256": sha256}
+        return _described(program, "uv", sha256_of(program))
+    return _described(path, "uv.gz", sha256)
 
 
 @cache
-def own_library() -> dict[str, str]:
-    """Return path, file and sha256 of unpack_wheels.py with the library, as one file.
+def own_library() -> Program:
+    """Return unpack_wheels.py with the library, as one file.
 
     Empty if the cache is not usable.
     """
@@ -68,7 +69,11 @@ def own_library() -> dict[str, str]:
         path, sha256 = _kept("installer", sha256, ".pyz", lambda: content)
     except OSError:
         return {}
-    return {"path": str(path), "file": "installer.pyz", "sha256": sha256}
+    return _described(path, "installer.pyz", sha256)
+
+
+def _described(path: Path, file: str, sha256: str) -> Program:
+    return {"path": str(path), "file": file, "sha256": sha256, "size": path.stat().st_size}
 
 
 @cache

@@ -8,7 +8,7 @@ then switches to it (see playbooks/install.yml), so a failure leaves the previou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,7 +77,7 @@ def wave(
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
     shared = shared_parameters(run, progress, group)
-    size = sum(map(_copied, shared["wheels"]))
+    size = _size(shared["wheels"])
     manifests = {name: manifest(run, progress, group, name) for name in names}
     specs = {
         name: InstallSpec(
@@ -222,7 +222,7 @@ def _own_parameters(
 def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict[str, Any]:
     """Return the parameters of the install role that all nodes of a group share."""
     wheels = installed_wheels(progress, group)
-    copied = sum(map(_copied, wheels))
+    copied = _size(wheels)
     patches = [patch for wheel in wheels for patch in progress.patches.get(wheel.sha256, ())]
     return {
         "controller": run.state.controller(),
@@ -306,7 +306,7 @@ def needed_space(wheels: Sequence[InstalledWheel]) -> int:
     """Return the bytes that a release needs on a node: copied wheels, their files, the
     environment."""
     unpacked = sum(installed_size(wheel.path) for wheel in wheels)
-    return ENVIRONMENT_BYTES + unpacked + sum(map(_copied, wheels))
+    return ENVIRONMENT_BYTES + unpacked + _size(wheels)
 
 
 def kept_space(progress: Progress, group: PlannedGroup, served: Manifest | None) -> int:
@@ -317,14 +317,11 @@ def kept_space(progress: Progress, group: PlannedGroup, served: Manifest | None)
     if served is None:
         return 0
     wheels = zip(installed_wheels(progress, group), names_of(group), strict=True)
-    return sum(_copied(wheel) for wheel, name in wheels if served.names(*name, wheel.sha256))
+    return _size(wheel for wheel, name in wheels if served.names(*name, wheel.sha256))
 
 
-def _copied(wheel: InstalledWheel) -> int:
-    try:
-        return os.path.getsize(wheel.path)  # noqa: PTH202 (asked for each wheel of each wave)
-    except FileNotFoundError:
-        return 0
+def _size(wheels: Iterable[InstalledWheel]) -> int:
+    return sum(wheel.size for wheel in wheels)
 
 
 def _built(progress: Progress, wheel: PlannedWheel) -> InstalledWheel:
@@ -358,7 +355,11 @@ def _fetched(progress: Progress, file: LockedFile) -> InstalledWheel:
 
 def _installed(path: Path, file: str, sha256: str) -> InstalledWheel:
     commands = announced_commands(str(path))
-    return InstalledWheel(path=str(path), file=file, sha256=sha256, commands=commands)
+    try:
+        size = os.path.getsize(path)  # noqa: PTH202 (asked for each wheel of each wave)
+    except FileNotFoundError:
+        size = 0
+    return InstalledWheel(path=str(path), file=file, sha256=sha256, size=size, commands=commands)
 
 
 def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Manifest:

@@ -118,7 +118,7 @@ def _pays(plan: Plan, wheel: InstalledWheel, nodes: int) -> bool:
 
     Nodes that give files to each other need the link for each file once.
     """
-    size = Path(wheel.path).stat().st_size * (1 if plan.peer_port else nodes)
+    size = wheel.size * (1 if plan.peer_port else nodes)
     saved = _SAVED * size / (125_000 * (plan.bandwidth or math.inf))
     return saved > installed_size(wheel.path) / _PACE
 
@@ -166,6 +166,7 @@ def _patch(
     return WheelPatch(
         path=str(path),
         file=f"{wheel.file}.zst",
+        size=path.stat().st_size,
         source=old.parent.name,
         wheel=wheel.sha256,
         **found,

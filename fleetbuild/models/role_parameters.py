@@ -22,12 +22,19 @@ class Parameter:
     computed: bool = False  # role or module know a value for users who name none
 
 
+_SIZE = Parameter(
+    "Its size in bytes. A file of another size is not read. 0 if it is unknown: then no file of"
+    " more than 8 GiB is read."
+)
+
+
 class InstalledWheel(Frozen):
     """A wheel of a release."""
 
     path: Annotated[str, Parameter("Its path on the controller, which ends with the file's name.")]
     file: Annotated[str, Parameter("The file's name.")]
     sha256: Annotated[str, Parameter("Its hash.")]
+    size: Annotated[int, _SIZE] = 0
     commands: Annotated[
         tuple[str, ...],
         Parameter(
@@ -43,6 +50,7 @@ class WheelPatch(Frozen):
     path: Annotated[str, Parameter("Its path on the controller.")]
     file: Annotated[str, Parameter("The file's name.")]
     sha256: Annotated[str, Parameter("Its hash.")]
+    size: Annotated[int, _SIZE] = 0
     source: Annotated[str, Parameter("The hash of the wheel that it is applied to.")]
     wheel: Annotated[str, Parameter("The hash of the wheel that it makes.")]
     bytes: Annotated[int, Parameter("The size of both wheels unpacked, which it takes in memory.")]
@@ -198,10 +206,10 @@ class InstallSpec(ChangedRelease):
         ),
     ] = ()
     installer: Annotated[
-        dict[str, str],
+        dict[str, str | int],
         Parameter(
-            "The program that installs the wheels: C(path) on the controller, C(file) and"
-            " C(sha256). A C(file) that ends in C(.pyz) is run by the Python of the release, 3.10"
+            "The program that installs the wheels: C(path) on the controller, C(file), C(sha256)"
+            " and C(size). A C(file) that ends in C(.pyz) is run by the Python of the release, 3.10"
             " or newer, with the paths of the wheels, and is removed afterwards. Another is uv,"
             " which is kept beside the releases; the node unpacks it if C(file) ends in C(.gz)."
             " Without a program, or where the node does not run it, pip installs the wheels.",

@@ -187,20 +187,16 @@ def sha256(path):
     """Return the hash of a file's bytes, in hexadecimal."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return _hash_of(lambda: os.read(descriptor, CHUNK))
+        return hash_of(iter(lambda: os.read(descriptor, CHUNK), b""))
     finally:
         os.close(descriptor)
 
 
-def hash_of(file):
-    """Return the hash of the bytes that an open file still has, in hexadecimal."""
-    return _hash_of(lambda: file.read(CHUNK))
-
-
-def _hash_of(read_more):
+def hash_of(pieces):
+    """Return the hash of bytes that come in pieces, in hexadecimal."""
     found = hashlib.sha256()
-    for chunk in iter(read_more, b""):
-        found.update(chunk)
+    for piece in pieces:
+        found.update(piece)
     return found.hexdigest()
 
 

@@ -23,7 +23,8 @@ from . import release_files, wheel_patch
 from .release_root import ASIDE, Problem, remove
 from .wheel_installer import kept_uv
 
-TIDYING = 10  # seconds for what users left in their folders, which may be more than a day's work
+LARGEST = 8 << 30  # bytes of a file whose size no one has told
+TIDYING = 30  # seconds for what users left in their folders, which may be more than a day's work
 _KEPT = re.compile(r"[0-9a-f]{64}[.](?P<release>[A-Za-z0-9][A-Za-z0-9._-]*)\Z")
 
 
@@ -131,8 +132,7 @@ def _place(folder, file):
 def is_whole(path, file):
     """Return whether a file is there with its hash."""
     try:
-        with open_plain(path) as there:
-            return release_files.hash_of(there) == file["sha256"]
+        return release_files.hash_of(pieces_of(path, file)) == file["sha256"]
     except OSError:  # root's copy, which was cut short; or a bad sector, or it was just removed
         return False
 
@@ -147,6 +147,23 @@ def open_plain(path):
         os.close(descriptor)
         raise OSError(errno.ENXIO, "Not a plain file", path)
     return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def pieces_of(path, file):
+    """Yield the bytes of a plain file that has the expected size; raise OSError for anything else.
+
+    Its owner may make it longer meanwhile, or without end, and root reads it.
+    """
+    with open_plain(path) as there:
+        left, size = os.fstat(there.fileno()).st_size, int(file.get("size") or 0)
+        if left != size if size else left > LARGEST:
+            raise OSError(errno.ENXIO, "Not of the expected size", path)
+        while left:
+            piece = there.read(min(left, release_files.CHUNK))
+            if not piece:
+                break
+            left -= len(piece)
+            yield piece
 
 
 def expect(params, files):
@@ -241,14 +258,14 @@ def take_in(root, params, file):
     source = kept or sent(params, file)
     arrived = ""
     if source != path and os.path.isfile(source):  # over what a copy that ended early left there
-        arrived = copy(source, path)
+        arrived = copy(source, path, file)
     if params["login_uid"] and not kept:  # so that the disk never has it twice beside the release
         forget(os.path.dirname(source))
     if arrived != file["sha256"]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         raise Problem(
-            "{} arrived damaged: its sha256 is not the plan's.".format(file["file"]),
+            "{} arrived damaged: its size or sha256 is not the plan's.".format(file["file"]),
             ["run-to-copy"],
         )
     os.chmod(path, 0o644)
@@ -290,30 +307,25 @@ def linked(kept, path):
     return True
 
 
-def copy(source, path):
-    """Copy a plain file and return the hash of the copied bytes; "" for anything else.
+def copy(source, path, file):
+    """Copy a plain file of the expected size; return the hash of its bytes, "" for anything else.
 
     Others can read the copy only once its hash is right.
     """
     found = hashlib.sha256()
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+    new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        here = open_plain(source)
+        with os.fdopen(new, "wb") as there:
+            for piece in pieces_of(source, file):
+                found.update(piece)
+                there.write(piece)
     except OSError as error:
+        os.unlink(path)  # on a full disk, the rest of the copy would keep it full
         if error.errno in (errno.ELOOP, errno.ENXIO):
             return ""
         raise
-    with here:
-        new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(new, "wb") as there:
-                for chunk in iter(lambda: here.read(1 << 20), b""):
-                    found.update(chunk)
-                    there.write(chunk)
-        except OSError:  # a full disk, which the rest of the copy would keep full
-            os.unlink(path)
-            raise
     return found.hexdigest()
 
 

@@ -131,6 +131,10 @@ options:
             description: Its hash.
             type: str
             required: true
+          size:
+            description: 'Its size in bytes. A file of another size is not read. 0 if it
+              is unknown: then no file of more than 8 GiB is read.'
+            type: int
           commands:
             description: The names that it adds to bin/. If all wheels say so, an install
               that adds another or changes one of Python's ends.
@@ -157,6 +161,10 @@ options:
             description: Its hash.
             type: str
             required: true
+          size:
+            description: 'Its size in bytes. A file of another size is not read. 0 if it
+              is unknown: then no file of more than 8 GiB is read.'
+            type: int
           source:
             description: The hash of the wheel that it is applied to.
             type: str
@@ -175,11 +183,11 @@ options:
             required: true
         default: []
       installer:
-        description: 'The program that installs the wheels: C(path) on the controller, C(file)
-          and C(sha256). A C(file) that ends in C(.pyz) is run by the Python of the release,
-          3.10 or newer, with the paths of the wheels, and is removed afterwards. Another
-          is uv, which is kept beside the releases; the node unpacks it if C(file) ends
-          in C(.gz). Without a program, or where the node does not run it, pip installs
+        description: 'The program that installs the wheels: C(path) on the controller, C(file),
+          C(sha256) and C(size). A C(file) that ends in C(.pyz) is run by the Python of
+          the release, 3.10 or newer, with the paths of the wheels, and is removed afterwards.
+          Another is uv, which is kept beside the releases; the node unpacks it if C(file)
+          ends in C(.gz). Without a program, or where the node does not run it, pip installs
           the wheels.'
         type: dict
         default: {}
@@ -574,6 +582,7 @@ SPEC = {
             "path": {"type": "str", "required": True},
             "file": {"type": "str", "required": True},
             "sha256": {"type": "str", "required": True},
+            "size": {"type": "int"},
             "commands": {"type": "list", "elements": "str"},
         },
         "default": [],
@@ -585,6 +594,7 @@ SPEC = {
             "path": {"type": "str", "required": True},
             "file": {"type": "str", "required": True},
             "sha256": {"type": "str", "required": True},
+            "size": {"type": "int"},
             "source": {"type": "str", "required": True},
             "wheel": {"type": "str", "required": True},
             "bytes": {"type": "int", "required": True},

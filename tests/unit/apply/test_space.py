@@ -84,7 +84,7 @@ def test_a_wheel_of_the_current_release_needs_no_space_for_a_copy(
 def test_the_lease_lasts_as_long_as_the_copy_over_a_slow_link(
     fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wave, "_copied", lambda _: 1_500_000_000)  # of two wheels
+    monkeypatch.setattr(wave, "_size", lambda _: 3_000_000_000)
     fleet.facts["avx-3"] = facts("avx")
     apply(fleet, tmp_path)
     specs = [each for each in fleet.extravars if "fleetbuild_installs" in each]

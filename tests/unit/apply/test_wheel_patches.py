@@ -106,6 +106,7 @@ def test_each_node_may_get_the_patch_which_is_made_once(
     (patch,) = fleet.specs[0]["patches"]
     assert patch["wheel"] == fleet.new.sha256
     assert patch["sha256"] == sha256_of(Path(patch["path"]))
+    assert patch["size"] == Path(patch["path"]).stat().st_size
     assert Path(patch["path"]).stat().st_size < SIZE / 20
     assert {path.suffix for path in Path(patch["path"]).parent.iterdir()} == {".zst", ".json"}
     assert [each.message for each in fleet.told if each.state == "progress"][-1:] == [

@@ -533,8 +533,9 @@ def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
     found = installers.installer_for(Facts(arch=machine, libc=glibc), "cp311", LARGE)
     assert found["file"] == "uv.gz"
-    assert found["sha256"] == sha256_of(Path(found["path"]))
-    assert Path(found["path"]).parent == own_uv
+    packed = Path(found["path"])
+    assert (found["sha256"], found["size"]) == (sha256_of(packed), packed.stat().st_size)
+    assert packed.parent == own_uv
     assert gzip.decompress(Path(found["path"]).read_bytes()) == Path(find_uv_bin()).read_bytes()
     musl = Libc(family="musl", version="1.2")
     for other in (Facts(arch="other", libc=glibc), Facts(arch=machine, libc=musl)):

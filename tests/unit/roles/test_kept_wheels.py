@@ -156,7 +156,7 @@ def test_a_copy_that_goes_wrong_is_not_installed(
 ) -> None:
     """pip, where uv does not run, compares no hash."""
 
-    def damaged(source: str, path: str) -> str:
+    def damaged(source: str, path: str, _: Any) -> str:
         Path(path).write_bytes(Path(source).read_bytes()[:-1])
         return "0" * 64
 

@@ -21,8 +21,9 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes own
 
 
 @pytest.fixture
-def node(release: ModuleType, tmp_path: Path) -> Node:
+def node(release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     """A node whose login user has sent the one wheel."""
+    monkeypatch.setattr(receiving, "TIDYING", 600)  # a busy disk takes its time
     node = Node(release, tmp_path, None)
     node.params["login_uid"] = LOGIN
     shutil.move(node.params["staging"], tmp_path / "sent")
@@ -135,7 +136,7 @@ def test_more_than_root_removes_in_time_delays_no_install(
     send(node, tmp_path)
     assert {"0", "1"} < set(os.listdir(incoming))
     assert node.install()["active"]
-    monkeypatch.undo()
+    monkeypatch.setattr(receiving, "TIDYING", 600)
     node.params["release_id"] = node.params["manifest"]["id"] = "r2"
     node.begin()
     assert os.listdir(incoming) == [node.params["wheels"][0]["sha256"]]
@@ -148,3 +149,39 @@ def test_a_removal_ends_with_its_time(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not empty"):
         releases.remove(str(folder), time.monotonic())
     assert folder.exists()
+
+
+@only_root
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_file_of_another_size_is_not_read(
+    release: ModuleType, tmp_path: Path, stated: bool
+) -> None:
+    """To read a TiB takes an hour; it takes no space on the disk."""
+    node = Node(release, tmp_path, None)
+    (file,) = node.params["wheels"]
+    staged = Path(node.params["staging"], file["sha256"], file["file"])
+    size = staged.stat().st_size
+    file.update({"size": size} if stated else {})
+    assert node.begin()["missing"] == []
+    shutil.copytree(node.params["staging"], Path(node.root.path, ".incoming"))
+    sent = Path(node.root.path, ".incoming", file["sha256"], file["file"])
+    staged.unlink()
+    os.truncate(sent, 1 << 40)
+    os.chown(sent.parent, LOGIN, -1)
+    node.params["login_uid"] = LOGIN
+    assert node.begin()["missing"] == [file]
+    with pytest.raises(release.Problem, match="arrived damaged: its size or sha256"):
+        node.install()
+    assert not staged.exists()
+
+
+@pytest.mark.parametrize("about", [{}, {"size": 10}])
+def test_of_a_file_that_grows_only_what_it_had_is_read(
+    tmp_path: Path, about: dict[str, int]
+) -> None:
+    path, read = tmp_path / "endless", []
+    path.write_bytes(bytes(10))
+    for piece in receiving.pieces_of(str(path), about):
+        read.append(piece)
+        path.write_bytes(bytes(10 + 10 * len(read)))
+    assert read == [bytes(10)]
