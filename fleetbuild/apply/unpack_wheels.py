@@ -6,6 +6,7 @@ installers.py sends it to nodes, as one file with the library `installer`.
 from __future__ import annotations
 
 import compileall
+import io
 import os
 import sys
 import sysconfig
@@ -20,6 +21,7 @@ from installer.sources import WheelFile
 from installer.utils import canonicalize_name
 
 _SMALL = 1_000_000  # bytes of wheels that one process compiles sooner than several start
+_FIRST_LINE = 127  # bytes of it that a Linux before 5.1 reads; later ones read 255
 _MOST = 8  # processes: each takes 10 MB, and a container may have less than its node
 
 
@@ -32,14 +34,25 @@ class _Wheel(WheelFile):
 
 class _Environment(SchemeDictionaryDestination):
     def write_file(self, scheme: Any, path: Any, stream: Any, is_executable: bool) -> Any:
+        is_script = scheme == "scripts"
+        if is_script and stream.readline().startswith(b"#!python"):
+            # The library writes the path of Python as it is.
+            stream = io.BytesIO(_first_lines(self.interpreter) + stream.read())
         # An archive need not say that a script is one.
-        return super().write_file(scheme, path, stream, is_executable or scheme == "scripts")
+        return super().write_file(scheme, path, stream, is_executable or is_script)
 
     def write_to_fs(self, scheme: Any, path: str, stream: Any, is_executable: bool) -> Any:
         place = Path(self.scheme_dict[scheme], path)
         if place.is_symlink():  # such as bin/python: it would be written through
             raise ValueError(f"{path} would replace a link of the environment")
         return super().write_to_fs(scheme, path, stream, is_executable)
+
+
+def _first_lines(python: str) -> bytes:
+    """Return how a script begins: a long path by sh, as Linux reads few bytes of the first line."""
+    plain = b"#!%s\n" % os.fsencode(python)
+    by_sh = b"#!/bin/sh\n'''exec' '%s' \"$0\" \"$@\"\n' '''\n" % os.fsencode(python)
+    return plain if len(plain) <= _FIRST_LINE else by_sh
 
 
 def main(wheels: list[str]) -> None:

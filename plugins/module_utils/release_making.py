@@ -130,7 +130,10 @@ def refuse_unannounced(wheels, before, after):
 
 
 def installer_of(root, params):
-    """Return the path of the program that the controller sent, now or earlier, or ""."""
+    """Return the path of the program that the controller sent, now or earlier, or "".
+
+    Raise if it arrived damaged: as a wheel, it is sent again.
+    """
     program = params["installer"]
     if not program:
         return ""
@@ -142,7 +145,7 @@ def installer_of(root, params):
             if program["file"].endswith(LIBRARY):
                 return staged(params, program)
             keep_uv(folder, program, staged(params, program))
-        except (Problem, *NOT_KEPT):  # pip does it
+        except NOT_KEPT:  # pip does it
             return ""
     forget_uv(folder, program)
     return kept

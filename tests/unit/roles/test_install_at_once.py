@@ -191,6 +191,26 @@ def test_small_wheels_are_installed_as_by_uv(
     assert [path for path, _ in found["uv"] if path.endswith("both.h")]
 
 
+@pytest.mark.parametrize("long", [100, 300])
+@pytest.mark.parametrize("program", [installers.own_library, installers.own_uv])
+def test_commands_run_below_a_long_path(
+    release: ModuleType, own_uv: Path, program: Any, long: int
+) -> None:
+    """Linux reads 255 bytes of a script's first line, or 127."""
+    with TemporaryDirectory(dir="/tmp") as short:
+        folder = Path(short, *(letter * 50 for letter in "abcdef"[: long // 50]))
+        folder.mkdir(parents=True, exist_ok=True)
+        about = program()
+        node = Node(release, folder, Path(about["path"]), about["file"])
+        files = {place.format("both-1.0"): content for place, content in FILES.items()}
+        add(node, make_wheel(folder, "both", files=files))
+        assert node.install()["active"]
+        for name, said in (("small", b"ran\n"), ("tool", b"tool ran\n")):
+            command = Path(node.root["r1"], "bin", name)
+            assert (len(str(command)) > 255) == (long == 300)
+            assert subprocess.check_output([command]) == said
+
+
 def add(node: Node, wheel: Path) -> None:
     """Have another wheel in the release of a node, received."""
     node.params["wheels"].append({"file": wheel.name, "sha256": sha256_of(wheel)})
@@ -278,15 +298,23 @@ def test_pip_installs_where_uv_does_not_run(
     assert "pip" not in found  # it ran from the wheel of ensurepip
 
 
-def test_a_uv_that_arrived_damaged_is_not_run(release: ModuleType, tmp_path: Path) -> None:
-    node = Node(release, tmp_path, Path(find_uv_bin()))
-    copied = Path(node.params["staging"], node.params["installer"]["sha256"], "uv")
-    ran = tmp_path / "ran"
-    copied.write_text(f"#!/bin/sh\ntouch {ran}\n")
-    copied.chmod(0o755)
-    assert node.install()["made_by"] == "pip"
-    assert not ran.exists()
+@pytest.mark.usefixtures("own_uv")
+@pytest.mark.parametrize("program", [installers.own_uv, installers.own_library])
+def test_a_program_that_arrived_damaged_is_sent_again(
+    release: ModuleType, tmp_path: Path, program: Any
+) -> None:
+    """As a wheel: pip in its place is slower, and its warning says no reason."""
+    about = program()
+    node = Node(release, tmp_path, Path(about["path"]), about["file"])
+    copied = Path(node.params["staging"], about["sha256"], about["file"])
+    copied.write_bytes(copied.read_bytes()[:-1])
+    with pytest.raises(release.Problem, match=f"{about['file']} arrived damaged") as why:
+        node.install()
+    assert why.value.fix == ["run-to-copy"]
     assert not copied.exists()
+    assert node.begin()["missing"] == [node.params["installer"]]
+    shutil.copy(about["path"], copied)
+    assert node.install()["made_by"] == ("uv" if "uv" in about["file"] else "installer")
 
 
 def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_path: Path) -> None:
