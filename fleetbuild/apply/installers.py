@@ -13,6 +13,7 @@ import io
 import os
 import platform
 import stat
+import tempfile
 import zipfile
 from collections.abc import Callable
 from functools import cache
@@ -46,30 +47,26 @@ def installer_for(facts: Facts, python: str, size: int) -> Program:
 
 @cache
 def own_uv() -> Program:
-    """Return the controller's uv, packed; as it is if the cache is not usable."""
+    """Return the controller's uv, packed."""
     program = Path(uv_binary())
-    try:
-        path, sha256 = _kept(
-            "uv", sha256_of(program), ".gz", lambda: gzip.compress(program.read_bytes(), 1, mtime=0)
-        )
-    except OSError:
-        return _described(program, "uv", sha256_of(program))
+    path, sha256 = _kept(
+        "uv", sha256_of(program), ".gz", lambda: gzip.compress(program.read_bytes(), 1, mtime=0)
+    )
     return _described(path, "uv.gz", sha256)
 
 
 @cache
 def own_library() -> Program:
-    """Return unpack_wheels.py with the library, as one file.
-
-    Empty if the cache is not usable.
-    """
+    """Return unpack_wheels.py with the library, as one file."""
     content = _library()
-    sha256 = hashlib.sha256(content).hexdigest()
-    try:
-        path, sha256 = _kept("installer", sha256, ".pyz", lambda: content)
-    except OSError:
-        return {}
+    path, sha256 = _kept("installer", hashlib.sha256(content).hexdigest(), ".pyz", lambda: content)
     return _described(path, "installer.pyz", sha256)
+
+
+@cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that is removed when this process ends."""
+    return tempfile.TemporaryDirectory(prefix="fleetbuild-")
 
 
 def _described(path: Path, file: str, sha256: str) -> Program:
@@ -97,11 +94,19 @@ def _library() -> bytes:
 
 
 def _kept(name: str, wanted: str, suffix: str, make: Callable[[], bytes]) -> tuple[Path, str]:
-    """Return a file in the user's cache, and its hash; raise if the cache is not usable.
+    """Return a file in the user's cache, and its hash; in a folder of this run if that is refused.
 
     `wanted` is the hash of what it is made of.
     """
-    folder = own_cache(name)
+    try:
+        path = _cached(own_cache(name), wanted, suffix, make)
+    except OSError:  # such as in a HOME that is read-only
+        path = _written(Path(_own_folder().name), wanted, suffix, make())
+    return path, _hash_in_name(path)
+
+
+def _cached(folder: Path, wanted: str, suffix: str, make: Callable[[], bytes]) -> Path:
+    """Return the file in a folder of the cache; raise if the cache is not usable."""
     above = filter(Path.exists, folder.resolve().parents)
     if not all(map(_stays, above)):  # such as a user's home, for root: root's folders stay out
         raise PermissionError(f"Another user can replace {folder}.")
@@ -110,13 +115,17 @@ def _kept(name: str, wanted: str, suffix: str, make: Callable[[], bytes]) -> tup
         raise PermissionError(f"Another user can replace {folder}.")
     path = next(filter(_is_whole, folder.glob(f"{wanted}.*{suffix}")), None)
     if path is None:
-        content = make()
-        path = folder / f"{wanted}.{hashlib.sha256(content).hexdigest()}{suffix}"
-        replace_file(str(path), content)
+        path = _written(folder, wanted, suffix, make())
         remove_old(folder.iterdir(), _DAYS)
     with contextlib.suppress(OSError):  # of a read-only disk
         path.touch()  # so that no other version removes a file that is in use
-    return path, _hash_in_name(path)
+    return path
+
+
+def _written(folder: Path, wanted: str, suffix: str, content: bytes) -> Path:
+    path = folder / f"{wanted}.{hashlib.sha256(content).hexdigest()}{suffix}"
+    replace_file(str(path), content)
+    return path
 
 
 def _stays(folder: Path) -> bool:

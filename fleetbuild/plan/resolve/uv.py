@@ -50,6 +50,8 @@ _UNASKED = re.compile(
 )
 # A folder of find-links, or a file of an index, that uv could not open.
 _UNREADABLE = re.compile(r"Failed to read|os error \d+")
+# The second is for a cache that is there, on a disk that is read-only now.
+_NO_CACHE = re.compile(r"error: (Failed to initialize cache|Could not acquire lock)")
 _ABSENT = re.compile(r"([\w.-]+) was not found in the (package registry|provided)")
 
 
@@ -262,7 +264,7 @@ def _run(
     ]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     try:
-        done = run_program(
+        done = _run_uv(
             command,
             within=within,
             cwd=folder,  # so that no project's uv settings apply
@@ -272,6 +274,14 @@ def _run(
         return subprocess.CompletedProcess(command, 1, "", f"timed out after {within} s")
     said = [hide(text, settings.tokens) for text in (done.stdout, done.stderr)]
     return subprocess.CompletedProcess(command, done.returncode, *said)
+
+
+def _run_uv(command: Sequence[str], **about: Any) -> subprocess.CompletedProcess[str]:
+    """Run uv; without its cache if it cannot make one, such as in a HOME that is read-only."""
+    done = run_program(command, **about)
+    if _NO_CACHE.search(done.stderr):
+        done = run_program([*command, "--no-cache"], **about)
+    return done
 
 
 def _write_project(wanted: Sequence[str], settings: IndexSettings, folder: Path) -> None:
@@ -301,11 +311,11 @@ def uv_binary() -> str:
 
 def install_wheels(wheels: Sequence[Path], folder: Path, within: int = _DEADLINE) -> str:
     """Unpack these wheels into a folder as pip would; return uv's error, else ""."""
-    done = subprocess.run(
+    done = _run_uv(
         [uv_binary(), "pip", "install", "--quiet", "--no-deps", "--no-index", "--offline",
          "--no-config", "--no-python-downloads", "--only-binary", ":all:",
          "--python", sys.executable, "--target", str(folder), *map(str, wheels)],
-        capture_output=True, text=True, timeout=within, check=False,
+        within=within,
     )  # fmt: skip
     return clean(done.stderr, limit=300) or "no reason given" if done.returncode else ""
 
@@ -356,11 +366,6 @@ def _refused(
             fix="Check the network, or add a reachable index under index: in "
             "fleetbuild.yml, then plan again.",
             offline=True,
-        )
-    if "Failed to initialize cache" in said:
-        raise ResolutionError(
-            f"The cache of uv cannot be written: {_short(said)}.",
-            "Set HOME or UV_CACHE_DIR to a folder that you can write, then plan again.",
         )
     if _UNREADABLE.search(said):
         raise ResolutionError(

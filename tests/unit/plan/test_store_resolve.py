@@ -15,6 +15,7 @@ from fleetbuild.models import TargetLibc
 from fleetbuild.plan.decide.resolution import LockRequest, StaticMetadata
 from fleetbuild.plan.resolve.uv import (
     find_wheels,
+    install_wheels,
     locate,
     newest_version,
     resolve,
@@ -283,11 +284,15 @@ def test_a_folder_of_wheels_that_cannot_be_read_stops_the_plan(ask, settings) ->
     assert "separated by commas" in caught.value.fix
 
 
-def test_a_cache_that_uv_cannot_make_is_named_and_no_index_is_blamed(settings) -> None:
-    lost = replace(settings, environment={"UV_NO_INDEX": "1", "UV_CACHE_DIR": "/proc/no/cache"})
-    with pytest.raises(ResolutionError, match=r"^The cache of uv cannot be written: ") as caught:
-        resolve(request_for("small==1.0"), lost)
-    assert "UV_CACHE_DIR" in caught.value.fix
+def test_uv_works_without_a_cache(settings, monkeypatch, tmp_path) -> None:
+    """As with a HOME that is read-only."""
+    found = resolve(request_for("dep"), settings)
+    lost = {**settings.environment, "UV_CACHE_DIR": "/proc/no/cache"}
+    assert found.wheels
+    assert resolve(request_for("dep"), replace(settings, environment=lost)) == found
+    monkeypatch.setenv("UV_CACHE_DIR", "/proc/no/cache")
+    assert install_wheels([make_wheel(tmp_path, "small")], tmp_path / "there") == ""
+    assert (tmp_path / "there" / "small-1.0.dist-info").is_dir()
 
 
 def test_a_resolver_that_hangs_is_ended(monkeypatch, settings):

@@ -622,17 +622,23 @@ def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
 
 
 @pytest.mark.usefixtures("program")
-def test_without_a_cache_uv_goes_or_nothing(own_uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found out once for a run, not for each node."""
+def test_without_a_cache_nodes_get_the_same_programs(
+    own_uv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a HOME that cannot be written; found out once for a run, not for each node."""
     own_uv.parents[1].write_text("no folder can be made here")
     tries: list[str] = []
     monkeypatch.setattr(installers, "own_cache", lambda name: tries.append(name) or own_uv)
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
     for _ in range(2):
-        here = installers.installer_for(Facts(arch=machine, libc=glibc), "cp311", 1)
-        assert here["file"] == "uv"
-        assert installers.installer_for(Facts(arch="other", libc=glibc), "cp311", 1) == {}
-    assert tries == ["installer", "uv"]
+        here = Facts(arch=machine, libc=glibc)
+        for facts, size, file in (
+            (here, LARGE, "uv.gz"), (here, 1, "installer.pyz"),
+            (Facts(arch="other", libc=glibc), 1, "installer.pyz"),
+        ):  # fmt: skip
+            found = installers.installer_for(facts, "cp311", size)
+            assert (found["file"], found["sha256"]) == (file, sha256_of(Path(found["path"])))
+    assert tries == ["uv", "installer"]
 
 
 @pytest.mark.usefixtures("program")
@@ -648,22 +654,26 @@ def test_a_umask_that_lets_a_group_write_does_not_spoil_the_cache(own_uv: Path) 
 
 
 def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path, program: Path) -> None:
+    def uses_cache() -> bool:
+        installers.own_uv.cache_clear()
+        path = Path(installers.own_uv()["path"])
+        assert gzip.decompress(path.read_bytes()) == program.read_bytes()
+        return path.parent == own_uv
+
     own_uv.mkdir(parents=True)
     own_uv.chmod(0o777)
     strange = hashlib.sha256(PACKED).hexdigest()
     (own_uv / f"{sha256_of(program)}.{strange}.gz").write_bytes(PACKED)
-    assert installers.own_uv()["path"] == str(program)
+    assert not uses_cache()
+    (own_uv / f"{sha256_of(program)}.{strange}.gz").unlink()
     own_uv.chmod(0o700)
     own_uv.parents[1].chmod(0o777)  # others can rename folders in it
-    installers.own_uv.cache_clear()
-    assert installers.own_uv()["path"] == str(program)
+    assert not uses_cache()
     own_uv.parents[1].chmod(0o1777)  # as /tmp has: only its owner can
-    installers.own_uv.cache_clear()
-    assert installers.own_uv()["file"] == "uv.gz"
+    assert uses_cache()
     shutil.rmtree(own_uv)
     own_uv.write_text("no folder can be made here")
-    installers.own_uv.cache_clear()
-    assert installers.own_uv()["file"] == "uv"
+    assert not uses_cache()
 
 
 @pytest.mark.parametrize(
