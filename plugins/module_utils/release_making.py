@@ -13,9 +13,10 @@ import subprocess
 import tempfile
 
 from . import release_files
+from .builder.removal import remove
 from .release_lease import changing
 from .release_receiving import keep_wheels, remove_received, staged, take_in
-from .release_root import Problem, remove
+from .release_root import Problem
 from .release_signature import Signatures
 from .wheel_installer import (
     LIBRARY,

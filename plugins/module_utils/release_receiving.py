@@ -20,7 +20,8 @@ import stat
 import time
 
 from . import release_files, wheel_patch
-from .release_root import ASIDE, Problem, remove
+from .builder.removal import remove
+from .release_root import ASIDE, Problem
 from .wheel_installer import kept_uv
 
 LARGEST = 8 << 30  # bytes of a file whose size no one has told

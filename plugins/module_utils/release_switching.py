@@ -7,8 +7,9 @@ import contextlib
 import os
 import re
 
+from .builder.removal import remove
 from .release_lease import changing
-from .release_root import ASIDE, Problem, remove
+from .release_root import ASIDE, Problem
 from .release_signature import SIGNERS, Signatures
 from .releases_in_use import find_foreign_uses, find_own_uses, remove_unused, try_to_remove
 

@@ -9,8 +9,8 @@ import os
 import re
 import threading
 
+from .builder.removal import remove
 from .release_receiving import forget_wheels
-from .release_root import remove
 
 SECONDS = 1  # for reading processes, of which other users may start many and odd ones
 _MOST_READ = 16 << 20  # bytes of one file in /proc

@@ -132,3 +132,15 @@ def only(folder: Path, cache: Path) -> IndexSettings:
     """Settings that know this folder of files and nothing else."""
     values = {"UV_FIND_LINKS": str(folder), "UV_NO_INDEX": "1", "UV_CACHE_DIR": str(cache)}
     return IndexSettings(values)
+
+
+def nest(folder: Path, depth: int, name: str = "d", owner: int = -1) -> None:
+    """Make folders in each other, deeper than a path can say."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=here)
+        os.chown(name, owner, -1, dir_fd=here)
+        inner = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)

@@ -20,8 +20,8 @@ STEPS = "/fleetbuild"  # inside
 # The modules that run inside; the others are needed by them.
 SHIPPED = (
     "build_folder", "build_steps", "compilers", "container", "in_container", "input_files",
-    "isolation", "memory", "own_pip", "refused_calls", "source_tree", "stamp_wheel", "wheel_build",
-    "wheel_inputs",
+    "isolation", "memory", "own_pip", "refused_calls", "removal", "source_tree", "stamp_wheel",
+    "wheel_build", "wheel_inputs",
 )  # fmt: skip
 # In memory, as in namespaces. TMPDIR is in the build's folder, on a disk.
 SCRATCH = "rw,exec,nosuid,nodev,mode=1777,size=512m"

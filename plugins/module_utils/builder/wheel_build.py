@@ -23,6 +23,7 @@ from .build_steps import NATIVE, PATH, Steps
 from .container import CONTAINER
 from .input_files import InputFiles
 from .isolation import NAMESPACES, NOTHING, OWN_USER, CannotIsolate, View
+from .removal import remove
 from .source_tree import sha256
 from .stamp_wheel import StampError
 from .wheel_inputs import CODE, INPUT, KINDS, MACHINE, BuildFailed, toolkit_homes
@@ -60,8 +61,9 @@ class Build(Steps):
             other = Folder(os.path.join(folder, name))
             with contextlib.suppress(OSError):  # what stays costs space, and nothing else
                 age = time.time() - os.lstat(other.at("status.json")).st_mtime
-                if other.dir != self.dir and age > UNUSED and not other.is_locked():
-                    shutil.rmtree(other.dir, ignore_errors=True)
+                old = age > UNUSED and other.dir != self.dir and not os.path.islink(other.dir)
+                if old and not other.is_locked():
+                    remove(other.dir)
 
     def input_files(self):
         """Return the wheels, and the source if it is an archive."""
@@ -292,7 +294,8 @@ class Build(Steps):
         with open(taken + ".sha256", "w", encoding="ascii") as file:
             file.write(f"{sha256(taken)}  {name}\n")
         for folder in ("in", "incoming", "work", "steps"):
-            shutil.rmtree(self.at(folder), ignore_errors=True)  # large, and done with
+            with contextlib.suppress(OSError):
+                remove(self.at(folder))  # large, and done with
         return taken
 
     # The folders of a build

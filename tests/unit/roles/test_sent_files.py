@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.factories.files import nest
 from tests.factories.role_modules import plugin
 from tests.unit.roles.test_install_at_once import Node
 
 receiving = plugin("module_utils.release_receiving")
-releases = plugin("module_utils.release_root")
+removal = plugin("module_utils.builder.removal")
 LOGIN = 4711
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
 
@@ -37,18 +38,6 @@ def send(node: Node, tmp_path: Path) -> None:
     shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], folder)
 
 
-def nest(folder: Path, depth: int, name: str = "d") -> None:
-    """Make folders in each other, deeper than a path can say."""
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir(name, dir_fd=here)
-        os.chown(name, LOGIN if os.geteuid() == 0 else -1, -1, dir_fd=here)
-        inner = os.open(name, os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
-
-
 @only_root
 @pytest.mark.parametrize("when", ["before the copy", "before the install", "of an earlier run"])
 def test_nested_folders_of_the_login_user_stop_no_install(
@@ -58,9 +47,9 @@ def test_nested_folders_of_the_login_user_stop_no_install(
     incoming = Path(node.root.path, ".incoming")
     if when == "of an earlier run":
         (incoming / "0").mkdir()
-        nest(incoming / "0", 3000)
+        nest(incoming / "0", 3000, owner=LOGIN)
     else:
-        nest(incoming / file["sha256"], 3000)
+        nest(incoming / file["sha256"], 3000, owner=LOGIN)
     if when != "before the install":
         send(node, tmp_path)
     assert not (incoming / "0").exists()
@@ -90,11 +79,11 @@ def test_a_folder_is_removed_whatever_it_holds(tmp_path: Path) -> None:
     nest(folder / "one" / "two", 40, "n" * 255)  # beyond the longest path
     (folder / "one" / "two").chmod(0)
     (folder / "one").chmod(0o500)
-    releases.remove(str(folder))
+    removal.remove(str(folder))
     assert os.listdir(tmp_path) == ["outside"]
-    releases.remove(str(folder))
+    removal.remove(str(folder))
     folder.symlink_to(outside)
-    releases.remove(str(folder))
+    removal.remove(str(folder))
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == [
         "outside", "outside/kept",
     ]  # fmt: skip
@@ -108,7 +97,7 @@ def test_a_folder_is_roots_before_it_is_read(
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o777)
     os.chown(folder, LOGIN, -1)
-    nest(folder, 3)
+    nest(folder, 3, owner=LOGIN)
     (folder / "d" / "d").chmod(0o777)
     read: list[tuple[int, int]] = []
     scan = os.scandir
@@ -119,7 +108,7 @@ def test_a_folder_is_roots_before_it_is_read(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", note)
-    releases.remove(str(folder))
+    removal.remove(str(folder))
     assert read == [(0, 0o700)] * 4
     assert not folder.exists()
 
@@ -147,7 +136,7 @@ def test_a_removal_ends_with_its_time(tmp_path: Path) -> None:
     folder.mkdir()
     nest(folder, 3)
     with pytest.raises(OSError, match="not empty"):
-        releases.remove(str(folder), time.monotonic())
+        removal.remove(str(folder), time.monotonic())
     assert folder.exists()
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.factories.files import nest
 from tests.factories.role_modules import CHECKOUT, plugin
 
 
@@ -142,6 +143,7 @@ def test_preparing_removes_the_folders_in_which_nobody_has_built_for_a_month(
         (folder / "status.json").write_text("{}")
         if folder is not new:
             os.utime(folder / "status.json", (month, month))
+    nest(old / "work", 3000)  # as a source may leave it
     link.symlink_to(other)
     with running_build(tmp_path / ("3" * 32)):
         os.utime(tmp_path / ("3" * 32) / "status.json", (month, month))
