@@ -12,22 +12,26 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.config import base_folder, find_config, folder_of, load_config
 from fleetbuild.errors import BlockedError, PlanFileError, UsageError
-from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.api import Cluster, connect
 from fleetbuild.models import (
     Config,
     Event,
     Facts,
     Inventory,
+    Labelled,
     NodeStatus,
     OnEvent,
     Plan,
     Result,
     ignore,
 )
+from fleetbuild.models.config import LabelsBy
 from fleetbuild.models.event import now
+from fleetbuild.models.plan import FactsSource
 from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.state import StateDir
 from fleetbuild.surroundings import refuse_common_folder, refuse_foreign_home
@@ -35,19 +39,11 @@ from fleetbuild.text import fold, same_fleet
 from fleetbuild.this_machine import is_this_machine, with_users_folder
 
 # A call imports what it needs: all of it takes half a second, and `status --offline` a part.
+# Public annotations say `fleetbuild.NAME`, which typing.get_type_hints can look up.
 if TYPE_CHECKING:
     from fleetbuild.apply.fleet_task import FleetTask
     from fleetbuild.apply.stages import StageFunction
     from fleetbuild.apply.wiring import FleetAccess
-    from fleetbuild.doctor import Finding
-    from fleetbuild.emit.emission import EmittedFiles
-    from fleetbuild.fleet_store import FleetStore
-    from fleetbuild.kubernetes.manifests.options import Delivery
-    from fleetbuild.models.config import LabelsBy
-    from fleetbuild.models.plan import FactsSource
-    from fleetbuild.models.result import Labelled
-    from fleetbuild.plan.explain import Explanation
-    from fleetbuild.plan.resolve.requirement_files import RequirementList
 
 TIMEOUT = 30.0  # seconds for a node's probe
 
@@ -110,7 +106,7 @@ class Fleet:
 
         config = _configuration(config, ".")
         image = builder_image(config.build, config.python)
-        with (cluster or Cluster()).connect() as client:
+        with connect(cluster or Cluster()) as client:
             inventory, facts = read_fleet(client, image)
         names = {"node_name": "{{ inventory_hostname }}"}  # the Nodes' own names
         kubernetes = config.kubernetes.model_copy(update=names)
@@ -170,7 +166,7 @@ class Fleet:
         return None if named is None or isinstance(named, Config) else str(named)
 
     @property
-    def store(self) -> FleetStore:
+    def store(self) -> fleetbuild.FleetStore:
         """The wheels in the state directory."""
         from fleetbuild.fleet_store import FleetStore
 
@@ -200,7 +196,7 @@ class Fleet:
         targets: Sequence[str] = (),
         facts: Mapping[str, Facts] | None = None,
         captures: Path | str | None = None,
-        requirements: RequirementList | None = None,
+        requirements: fleetbuild.RequirementList | None = None,
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
@@ -425,7 +421,7 @@ class Fleet:
 
     def explain(
         self, name: str, *, plan: Plan | None = None, captures: Path | str | None = None
-    ) -> Explanation:
+    ) -> fleetbuild.Explanation:
         """Explain why a node or group was planned so, from captures or the last probe's facts."""
         from fleetbuild.plan.explain import explain_name
 
@@ -437,11 +433,11 @@ class Fleet:
         *,
         plan: Plan | None = None,
         result: Result | None = None,
-        delivery: Delivery | None = None,
+        delivery: fleetbuild.Delivery | None = None,
         workload: Path | str | None = None,
         options: Mapping[str, object] | None = None,
         out: Path | str | None = None,
-    ) -> EmittedFiles:
+    ) -> fleetbuild.EmittedFiles:
         """Return manifests and scripts, with a warning for everything that is left out.
 
         Labels name the release that serves on each node: by the node's last answer, else by
@@ -522,7 +518,7 @@ class Fleet:
             plan or self._plan(), self._cluster or Cluster(), force=force, state=self._state
         )
 
-    def doctor(self) -> list[Finding]:
+    def doctor(self) -> list[fleetbuild.Finding]:
         """Check this machine for everything that a run needs."""
         from fleetbuild.doctor import examine
 

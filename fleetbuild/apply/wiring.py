@@ -26,7 +26,7 @@ from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.config import base_folder
 from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
-from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.api import Cluster, connect
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import (
     Labeller,
@@ -199,7 +199,7 @@ def open_labeller(
     elif by == "nfd":
         yield files
     else:
-        with (cluster or Cluster()).connect() as client:
+        with connect(cluster or Cluster()) as client:
             yield ApiLabeller(names, client, asked=True, state=access.state, former=files)
 
 
@@ -241,7 +241,7 @@ def remove_from_fleet(
             )
         pods = labels
         if (cluster is not None or by == "api") and not isinstance(labels, ApiLabeller):
-            pods = ApiLabeller(names, stack.enter_context((cluster or Cluster()).connect()))
+            pods = ApiLabeller(names, stack.enter_context(connect(cluster or Cluster())))
         return remove_releases(
             access.inventory,
             spec,

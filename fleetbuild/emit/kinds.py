@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
 
+import fleetbuild
 from fleetbuild.errors import UsageError
-
-if TYPE_CHECKING:
-    from fleetbuild.emit.emission import EmittedFiles
 
 ENTRY_POINTS = "fleetbuild.emitters"
 
@@ -33,7 +30,7 @@ class EmitKind:
         """Return the word after `fleetbuild emit`."""
         return self.entry_point.name
 
-    def load(self) -> Callable[..., EmittedFiles]:
+    def load(self) -> Callable[..., fleetbuild.EmittedFiles]:
         """Return the function that makes the files."""
         try:
             function = self.entry_point.load()
@@ -46,7 +43,7 @@ class EmitKind:
                 f" {type(problem).__name__}: {problem}.",
                 f"Repair or uninstall {package}.",
             ) from problem
-        loaded: Callable[..., EmittedFiles] = function
+        loaded: Callable[..., fleetbuild.EmittedFiles] = function
         return loaded
 
 

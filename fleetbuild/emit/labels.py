@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetbuild.files import write_atomically
-from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.kubernetes.api import Cluster, connect
 from fleetbuild.kubernetes.api.events import record_events
 from fleetbuild.kubernetes.api.nodes import list_nodes
 from fleetbuild.kubernetes.labels.api_labeller import ALIAS, ApiLabeller, result_of
@@ -56,7 +56,7 @@ def compare_labels(
     Nodes that are not hosts of the inventory are added if they have labels of this release. With
     `limited` they are left out, because hosts outside the limit are unknown.
     """
-    with cluster.connect() as client:
+    with connect(cluster) as client:
         nodes = list_nodes(client)
     names = replace(names, nodes={**{name: name for name in found}, **names.nodes})
     alias = matched(names, nodes)
@@ -154,7 +154,7 @@ def label_cluster(
     """
     names = targets_of_plan(plan)
     release = dict(_release_labels(plan, serving))
-    with cluster.connect() as client:
+    with connect(cluster) as client:
         api = ApiLabeller(names, client, force=force, state=state)
         before = dict(api.nodes)
         labelled = Labelled(
@@ -201,7 +201,7 @@ def unlabel_cluster(
     controller = state.create().controller() if state else ""
     labelling = Labelling(names.domain, names.release, force, controller)
     nothing = WantedLabels(release={}, hardware={})
-    with cluster.connect() as client:
+    with connect(cluster) as client:
         nodes = list_nodes(client)
         labelled = {
             name for name, node in nodes.items() if not is_settled(node, nothing, labelling)

@@ -1,7 +1,10 @@
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from inspect import isclass, isfunction
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -54,6 +57,30 @@ def test_every_public_name_exists_and_is_documented() -> None:
     assert set(fleetbuild.__all__) <= set(dir(fleetbuild))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = fleetbuild.nonsense
+
+
+def public_callables() -> Iterator[tuple[str, object]]:
+    """Yield public functions, classes and methods; not the methods that pydantic brings."""
+    for name in fleetbuild.__all__:
+        public = getattr(fleetbuild, name)
+        if isfunction(public) or isclass(public):
+            yield name, public
+        for key, member in vars(public).items() if isclass(public) else ():
+            function = getattr(member, "fget", None) or getattr(member, "func", member)
+            function = getattr(function, "__func__", function)
+            is_public = key == "__init__" or not key.startswith("_")
+            if is_public and isfunction(function) and function.__module__.startswith("fleetbuild."):
+                yield f"{name}.{key}", function
+
+
+def test_documentation_tools_can_look_up_the_types_of_public_names() -> None:
+    unresolved = {}
+    for name, public in public_callables():
+        try:
+            get_type_hints(public)
+        except NameError as error:
+            unresolved[name] = str(error)
+    assert not unresolved
 
 
 def test_a_package_and_its_modules_keep_their_names() -> None:
@@ -266,7 +293,7 @@ def test_nodes_of_a_cluster_are_planned_for_and_not_applied_to(
 ) -> None:
     facts = dict.fromkeys("ab", Facts())
     monkeypatch.setattr("fleetbuild.kubernetes.read_fleet.read_fleet", lambda *_: (FLEET, facts))
-    monkeypatch.setattr(Cluster, "connect", lambda _: nullcontext())
+    monkeypatch.setattr("fleetbuild.fleet.connect", lambda _: nullcontext())
     config = Config(build=Build(image="python:3.12-bookworm"))
     fleet = Fleet.from_cluster(config=config, state_dir=tmp_path)
     assert fleet.inventory == FLEET

@@ -20,9 +20,10 @@ class Cluster:
     kubeconfig: Path | None = None
     context: str | None = None
 
-    def connect(self) -> Client:
-        """Return a client, to be closed; no request is made yet."""
-        from fleetbuild.kubernetes.api.client import Client  # noqa: PLC0415 few commands ask a cluster
-        from fleetbuild.kubernetes.api.kubeconfig import find_access  # noqa: PLC0415
 
-        return Client(find_access(self.kubeconfig, self.context))
+def connect(cluster: Cluster) -> Client:
+    """Return a client, to be closed; no request is made yet."""
+    from fleetbuild.kubernetes.api.client import Client  # noqa: PLC0415 few commands ask a cluster
+    from fleetbuild.kubernetes.api.kubeconfig import find_access  # noqa: PLC0415
+
+    return Client(find_access(cluster.kubeconfig, cluster.context))

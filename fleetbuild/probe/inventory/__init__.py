@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import fleetbuild
 from fleetbuild.ansible import (
     Listing,
     Secrets,
@@ -25,17 +26,13 @@ from fleetbuild.ansible import (
 )
 from fleetbuild.errors import UsageError
 
-if TYPE_CHECKING:
-    from fleetbuild.models import Inventory
-
-
 # "Without", "and" and "matching", without what.
 _NOTHING = re.compile("[!&]?~|[!&]")
 
 
 def read_inventory(
     source: str | Path, *, limit: str | None = None, secrets: Secrets | None = None
-) -> Inventory:
+) -> fleetbuild.Inventory:
     """Return the nodes of an inventory as Ansible sees them, with rendered logins."""
     source, secrets = str(source), secrets or Secrets()
     _refuse_empty(source, limit)
