@@ -38,10 +38,7 @@ def facts_table(facts: Mapping[str, Facts], *, every_node: bool = False) -> Tabl
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in HEADINGS:
         right = heading in ("CPUs", "GB")
-        table.add_column(
-            heading, justify="right" if right else "left", no_wrap=heading in ("isa", "CPUs", "GB"),
-            overflow="fold",
-        )  # fmt: skip
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for names, cells in _rows(facts, every_node=every_node or len(facts) <= MANY):
         table.add_row(names, *cells)
     return table

@@ -14,6 +14,7 @@ from fleetbuild.errors import FleetbuildError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
 
 LONGEST = 20_000
@@ -70,7 +71,11 @@ class Output:
 
     def show(self, renderable: RenderableType) -> None:
         """Write a table for people. Without a terminal, lines are neither padded nor cut."""
+        from rich.table import Table
+
         if self.console.is_terminal:
+            if isinstance(renderable, Table) and not fits(renderable, self.columns):
+                renderable = _narrowed(renderable, self.columns)
             self.console.print(renderable)
             return
         with self.console.capture() as captured:
@@ -106,6 +111,57 @@ class Output:
             return sys.stdin.readline().strip().lower() in ("y", "yes")
         except OSError:  # the terminal is closed
             return False
+
+
+def fits(table: Table, width: int) -> bool:
+    """Return whether a table needs no line breaks in cells at this width."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    boundless = Console(width=UNLIMITED)
+    return Measurement.get(boundless, boundless.options, table).maximum <= width
+
+
+def _narrowed(table: Table, width: int) -> RenderableType:
+    """Return the table with lines broken between words; if words do not fit, lines for each row.
+
+    Rich makes the widest columns narrower first, and so breaks words though others have room.
+    """
+    from rich.cells import cell_len
+
+    sizes = []
+    for column in table.columns:
+        texts = [str(text) for text in (column.header, *column.cells)]
+        longest = max(cell_len(line) for text in texts for line in text.split("\n"))
+        word = max(cell_len(word) for text in texts for word in text.split() or [""])
+        sizes.append((longest if column.no_wrap else word, longest, column))
+    room = width - 2 * (len(sizes) - 1) - sum(least for least, _, _ in sizes)
+    if room < 0:
+        return _as_lines(table)
+    sizes.sort(key=lambda size: size[1] - size[0])
+    for number, (least, longest, column) in enumerate(sizes):
+        more = min(longest - least, room // (len(sizes) - number))
+        column.width, room = least + more, room - more
+    return table
+
+
+def _as_lines(table: Table) -> RenderableType:
+    """Return a row's first cell as a line, and below it the others with their headings."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    headings = [str(column.header) for column in table.columns]
+    lines: list[RenderableType] = []
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    for row, cells in zip(table.rows, rows, strict=True):
+        first, *rest = map(str, cells)
+        named = zip(headings[1:], rest, strict=True)
+        known = [f"{heading} {cell}".strip() for heading, cell in named if cell not in ("", "-")]
+        about = "; ".join(known)
+        style = row.style or ""
+        lines += [Text(first, style), Padding(Text(about, style), (0, 0, 0, 2))]
+    return Group(*lines)
 
 
 # The reader of a pipe is gone; the terminal is closed.

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fleetbuild.apply.rollout import GROUPS_AT_ONCE
-from fleetbuild.cli.show.output import UNLIMITED
+from fleetbuild.cli.show.output import fits
 from fleetbuild.cli.show.targets import (
     members,
     narrowed_targets,
@@ -56,14 +56,11 @@ def heading(plan: Plan, seconds: float | None = None, resolving: float | None = 
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
     """Return the groups as a table if it fits, else as a few lines each."""
-    from rich.console import Console
-    from rich.measure import Measurement
     from rich.text import Text
 
     if not plan.groups and not plan.summary.nodes_blocked and not plan.targets:
         return Text("No node can be planned for.")
-    table, boundless = _table(plan), Console(width=UNLIMITED)
-    if Measurement.get(boundless, boundless.options, table).maximum <= width:
+    if fits(table := _table(plan), width):
         return table
     cards = [Text(line, style=STYLES[symbol]) for symbol, line in _cards(plan)]
     return Text("\n").join(cards)

@@ -1,7 +1,11 @@
+import io
 import json
+import re
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from fleetbuild.cli.commands.doctor import document, ending, table
 from fleetbuild.cli.show import Output
@@ -106,6 +110,50 @@ def test_tables_away_from_a_terminal_are_not_cut(capsys: pytest.CaptureFixture[s
     assert len(lines) == 2
     assert not any(line.endswith(" ") for line in lines)
     assert "\x1b" not in "".join(lines)
+
+
+@pytest.fixture
+def at_terminal() -> Callable[..., list[str]]:
+    """Shows a table at a terminal of some width."""
+
+    def show(shown: Table, width: int) -> list[str]:
+        output, stream = Output(), io.StringIO()
+        output.console = Console(file=stream, width=width, force_terminal=True, no_color=True)
+        output.show(shown)
+        return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in stream.getvalue().splitlines()]
+
+    return show
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_a_terminal_of_any_width_shows_every_word_whole(
+    at_terminal: Callable[..., list[str]], width: int
+) -> None:
+    status = NodeStatus(
+        node="gpu-node-17.example.org", state="ok", group="sm75-80-avx512-cp311",
+        release_id="20261126-1a2b3c4d", packages=("torch==2.9.1", "flash-attn==2.7"),
+        drift="missing", sentence="The last apply left release r1 there, and none is there now.",
+    )  # fmt: skip
+    for shown in (facts_table({"gpu-node-17": GOOD, "b": ODD}), status_table({"a": status})):
+        cells = [str(cell) for column in shown.columns for cell in column.cells]
+        lines = at_terminal(shown, width)
+        assert max(map(len, lines)) <= width
+        words = set(" ".join(lines).replace(";", "").split())
+        assert {word for cell in cells for word in cell.split()} - {"-"} <= words
+
+
+def test_a_terminal_too_narrow_for_the_table_shows_lines_for_each_row(
+    at_terminal: Callable[..., list[str]],
+) -> None:
+    lines = at_terminal(facts_table({"gpu-1": GOOD, "b": GONE}), 60)
+    assert [line.rstrip() for line in lines] == [
+        "gpu-1",
+        "  isa avx2; SM 8.6; GPUs 2x RTX [3090]; driver 550.54;",
+        "  system debian 12; libc glibc 2.36; python 3.11.2; CPUs 16;",
+        "  GB 63",
+        "b",
+        "  isa unreachable",
+    ]
 
 
 def test_text_on_stderr_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
