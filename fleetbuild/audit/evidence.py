@@ -114,7 +114,7 @@ def combine(run: Run, static: Verdict, features: Set[str]) -> Verdict:
     """Return what follows from a run and from reading. Code that did not run stays undecided."""
     ran = run.verdict
     if ran.verdict != "runs":
-        return static if static.dies and not ran.dies else ran
+        return _worse(ran, static)
     did = "its imports and a small use run" if run.exercised else "its imports run"
     if static.dies:  # in code that was not reached, or in a file that nothing loaded
         return undecided(f"{did}; but {static.where}")
@@ -130,6 +130,13 @@ def combine(run: Run, static: Verdict, features: Set[str]) -> Verdict:
         note = f"{did}; not reached: {static.where}"
     chosen = static.features if static.checks else static.guarded
     return ran.model_copy(update={"where": note or None, "guarded": chosen})
+
+
+def _worse(ran: Verdict, static: Verdict) -> Verdict:
+    """Return the death of either, else the open questions of both."""
+    if ran.dies or static.dies:
+        return ran if ran.dies else static
+    return undecided(f"{ran.where}; {static.where}") if static.where else ran
 
 
 def uses_of(needs: WheelNeeds) -> tuple[str, ...]:

@@ -160,6 +160,13 @@ def test_a_run_that_decides_nothing_does_not_hide_a_death_that_was_read():
     assert outcome({"code": None, "out": "import demo\n"}, static=DOUBT) == DOUBT
 
 
+def test_a_run_that_decides_nothing_does_not_hide_a_question_about_the_gpu():
+    static = Verdict(verdict="undecided", where="demo/_c.so has only PTX (of SM 8.0) for SM 8.6")
+    found = outcome({"code": None, "out": "import demo\n"}, static=static)
+    assert (found.verdict, found.evidence) == ("undecided", "emulated")
+    assert found.where == f"it took too long (at: import demo); {static.where}"
+
+
 def test_code_for_features_that_qemu_lacks_is_said_to_be_read_only():
     found = outcome(FINE, kind="Skylake-Server")
     assert (found.verdict, found.evidence) == ("runs", "static")
