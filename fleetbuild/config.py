@@ -14,12 +14,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from fleetbuild.errors import ConfigError, FleetbuildError
-from fleetbuild.files import is_there
+from fleetbuild.files import is_there, read_at_most
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
 from fleetbuild.text import is_nested_deeply, yaml_mistake, yaml_value
 
 FILE_NAME = "fleetbuild.yml"
+_LARGEST = 16 << 20  # bytes
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
 
 
@@ -27,7 +28,8 @@ def load_config(path: Path | str) -> Config:
     """Return the configuration in this file."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = read_at_most(file, _LARGEST).decode()
     except FileNotFoundError:
         raise ConfigError(
             f"{path} does not exist.",

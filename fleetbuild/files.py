@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from secrets import token_hex
+from typing import BinaryIO
 
 _CHUNK = 1 << 16
 
@@ -53,6 +54,13 @@ def read_file(path: str) -> bytes:
         return b"".join(iter(lambda: os.read(handle, _CHUNK), b""))
     finally:
         os.close(handle)
+
+
+def read_at_most(file: BinaryIO, most: int) -> bytes:
+    """Return the rest of a file; raise OSError if it has more bytes: a disk image, or a device."""
+    if os.fstat(file.fileno()).st_size <= most and len(content := file.read(most + 1)) <= most:
+        return content
+    raise OSError(errno.EFBIG, f"it has more than {most >> 20} MB, the most that is read")
 
 
 def replace_file(path: str, content: bytes, *, mode: int = 0o600, lasting: bool = True) -> None:

@@ -205,15 +205,18 @@ def show_plan(run: Session, fleet: Fleet, plan: Plan, probing: float, resolving:
     out.say("", *plan_report.plan_ending(plan, seconds, verbose=out.verbose))
 
 
+_LARGEST = 256 << 20  # bytes of a plan or an inventory
+
+
 def is_plan(what: str) -> bool:
     """Whether this file is a plan, even a damaged one, and not an inventory written as JSON."""
     path = Path(what)
     if not path.is_file():
         return path.suffix == ".json" and not path.exists()
     try:
-        text = path.read_bytes()
+        text = path.read_bytes() if path.stat().st_size <= _LARGEST else b""
     except OSError:
-        return path.suffix == ".json"  # reading it as a plan names the error
+        text = b""  # reading it as a plan, or an inventory, names the error
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

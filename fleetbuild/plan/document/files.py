@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleetbuild.errors import Interrupted, PlanFileError
-from fleetbuild.files import raise_if_full, write_atomically
+from fleetbuild.files import raise_if_full, read_at_most, write_atomically
 from fleetbuild.models import Config, Install, Plan
 from fleetbuild.models.config import Kubernetes
 from fleetbuild.plan.document.serialize import dump_plan, with_digest
@@ -17,13 +17,15 @@ from fleetbuild.plan.document.serialize import read_plan as plan_of_text
 from fleetbuild.state import StateDir, write_if_changed
 from fleetbuild.surroundings import user_name
 
+LARGEST_PLAN = 256 << 20  # bytes; a hundred thousand nodes need less
+
 
 def read_plan(path: Path | str) -> Plan:
     """Return the plan in a file; refuse a file that is not a plan or was edited."""
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        with Path(path).open("rb") as file:
             _refuse_foreign(path, os.fstat(file.fileno()))
-            text = file.read()
+            text = read_at_most(file, LARGEST_PLAN).decode()
     except FileNotFoundError:
         raise PlanFileError(
             f"The plan {path} does not exist.", "Make one with: fleetbuild plan INVENTORY"

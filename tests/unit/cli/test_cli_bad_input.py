@@ -42,6 +42,24 @@ def test_invalid_yaml_is_reported_with_its_line(run: Run, here: Path) -> None:
     refused(run("facts", "bad.yml"), 2, "bad.yml", "line")
 
 
+@pytest.mark.parametrize(
+    ("args", "most"),
+    [
+        (("apply", "ubuntu.iso"), "256 MB"),
+        (("apply", "huge.json"), "256 MB"),
+        (("plan", "ubuntu.iso"), "256 MB"),
+        (("plan", FLEET, "--config", "ubuntu.iso"), "16 MB"),
+    ],
+)
+def test_a_file_of_gigabytes_is_refused_without_being_read(
+    run: Run, here: Path, args: tuple[str | Path, ...], most: str
+) -> None:
+    for name in ("ubuntu.iso", "huge.json"):
+        with (here / name).open("wb") as file:
+            file.truncate(1 << 40)  # more than any memory, and no block on the disk
+    refused(run(*args), 2, most)
+
+
 def test_a_folder_in_place_of_a_file_is_an_error(run: Run, here: Path) -> None:
     (here / "bad.yml").mkdir()
     refused(run("facts", "bad.yml"), 2, "bad.yml")
