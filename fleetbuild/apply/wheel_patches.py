@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +33,6 @@ from fleetbuild.models.role_parameters import InstalledWheel, WheelPatch
 from fleetbuild.programs import run_program
 
 _PROGRAM = "plugins/module_utils/wheel_patch.py"
-_OLDEST = (1, 4, 5)  # the first zstd with --patch-from, as on nodes
 _SMALLEST = 8_000_000  # bytes of a wheel
 _MOST_SOURCES = 3  # for one wheel
 _LARGEST = (1 << 31) - 1  # bytes of an unpacked wheel: the largest window of zstd
@@ -52,7 +50,7 @@ def add_patches(run: Run, progress: Progress) -> Progress:
 
     A wheel without a patch is sent whole, so that nothing that happens here fails a run.
     """
-    zstd = None if run.plan.bandwidth is None else _find_zstd()
+    zstd = "" if run.plan.bandwidth is None else _find_zstd()
     if not zstd:
         return progress
     folder = run.state.store / "patches"
@@ -75,15 +73,16 @@ def add_patches(run: Run, progress: Progress) -> Progress:
     return replace(progress, patches=patches)
 
 
-def _find_zstd() -> str | None:
-    """Return the path of a zstd that makes patches, or None."""
-    program = shutil.which("zstd")
+def _find_zstd() -> str:
+    """Return the path of a zstd that makes patches, or "". It is judged as on nodes."""
     try:
-        said = run_program([program, "--version"], within=10.0).stdout if program else ""
+        return run_program(_program(), within=10.0).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    version = re.search(r"v([0-9]+)[.]([0-9]+)[.]([0-9]+)", said)
-    return program if version and tuple(map(int, version.groups())) >= _OLDEST else None
+        return ""
+
+
+def _program() -> list[str]:
+    return [sys.executable, "-I", "-S", str(ansible_dir() / _PROGRAM)]
 
 
 def _pairs(run: Run, progress: Progress) -> list[Pair]:
@@ -198,8 +197,7 @@ def _make(zstd: str, part: Path, old: Path, wheel: InstalledWheel, ends: float) 
         raise OSError(f"that takes {3 * unpacked / 1e6:.0f} MB of disk at {part.parent}")
     if sha256_of(old) != old.parent.name or sha256_of(Path(wheel.path)) != wheel.sha256:
         raise OSError("a wheel in the store is damaged (fleetbuild store check)")
-    python = [sys.executable, "-I", "-S", str(ansible_dir() / _PROGRAM)]
-    said = _run([*python, str(old), wheel.path, str(part), str(_LARGEST)], ends)
+    said = _run([*_program(), str(old), wheel.path, str(part), str(_LARGEST)], ends)
     patch = part / "patch"
     options = ["-q", "-9", "--long=31", f"--patch-from={part}/old", f"{part}/new", "-o", str(patch)]
     _run([zstd, *options], ends)

@@ -7,7 +7,8 @@ wheel where the controller found the settings for that. The sha256 of the whole 
 An unpacked wheel is a row of segments: what lies between the compressed entries, and what those
 entries hold. Each has its length before it, and how it is compressed again.
 
-The controller runs this file as a program. Standard library only, Python 3.6 or newer.
+The controller runs this file as a program, which without arguments prints the path of zstd.
+Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
@@ -158,9 +159,9 @@ def _beside(path, name):
     return os.path.join(os.path.dirname(path), name)
 
 
-def find_zstd():
+def find_zstd(path=""):
     """Return the path of a zstd that makes and applies patches, or ""."""
-    program = shutil.which("zstd", path=_PATH)
+    program = shutil.which("zstd", path=path or _PATH)
     try:
         said = subprocess.check_output([program or "", "--version"], timeout=60) if program else b""
     except (OSError, subprocess.SubprocessError):
@@ -298,4 +299,7 @@ def main(old, new, folder, most):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:]:
+        main(*sys.argv[1:])
+    else:
+        sys.stdout.write(find_zstd(os.environ.get("PATH", "")))
