@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleetbuild.ansible import Secrets
     from fleetbuild.audit import WheelAudit, audit_wheel
-    from fleetbuild.config import load_config
+    from fleetbuild.config import find_config, load_config
     from fleetbuild.doctor import Finding
     from fleetbuild.emit.emission import Emission, EmittedFiles
     from fleetbuild.emit.kinds import EmitKind, emit_kinds
@@ -109,6 +109,7 @@ _MODULES = {
     "check": "plan.check",
     "default_inventory": "this_machine",
     "emit_kinds": "emit.kinds",
+    "find_config": "config",
     "init": "starter_files",
     "init_recipe": "starter_recipe",
     "installed_release": "this_machine",
@@ -172,6 +173,7 @@ __all__ = [
     "check",
     "default_inventory",
     "emit_kinds",
+    "find_config",
     "init",
     "init_recipe",
     "installed_release",

@@ -17,6 +17,7 @@ from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.files import is_there, read_at_most
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
+from fleetbuild.surroundings import folder_of, refuse_common_folder
 from fleetbuild.text import is_nested_deeply, yaml_mistake, yaml_value
 
 FILE_NAME = "fleetbuild.yml"
@@ -45,25 +46,23 @@ def load_config(path: Path | str) -> Config:
 def find_config(inventory: str) -> Path | None:
     """Return the path of fleetbuild.yml beside the inventory, or None.
 
-    An inventory directory may hold it, or lie beside it.
+    An inventory directory may hold it, or lie beside it. Raises UsageError if the file may be
+    another user's.
     """
     folder = folder_of(inventory)
     source = Path(inventory)
     folders = [folder]
     if is_there(source) and source.is_dir() and inventory not in (".", "./"):
         folders.append(folder.absolute().parent)
-    return next((path for folder in folders if (path := folder / FILE_NAME).exists()), None)
+    found = next((path for folder in folders if (path := folder / FILE_NAME).exists()), None)
+    if found:
+        refuse_common_folder(found.parent)
+    return found
 
 
 def base_folder(config: Config, inventory: Inventory) -> Path:
     """Return the folder of fleetbuild.yml, else of the inventory: relative paths start there."""
     return Path(config.folder or folder_of(inventory.source).absolute())
-
-
-def folder_of(inventory: str) -> Path:
-    """Return the folder in which an inventory lies; the current one for a list of hosts."""
-    source = Path(inventory)
-    return source if is_there(source) and source.is_dir() else source.parent
 
 
 def with_absolute_playbooks(config: Config, folder: Path) -> Config:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import fleetbuild
 from fleetbuild.ansible import Secrets
-from fleetbuild.config import base_folder, find_config, folder_of, load_config
+from fleetbuild.config import base_folder, find_config, load_config
 from fleetbuild.errors import BlockedError, PlanFileError, UsageError
 from fleetbuild.kubernetes.api import Cluster, connect
 from fleetbuild.models import (
@@ -34,7 +34,7 @@ from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.state import StateDir
-from fleetbuild.surroundings import refuse_common_folder, refuse_foreign_home
+from fleetbuild.surroundings import folder_of, refuse_common_folder, refuse_foreign_home
 from fleetbuild.text import fold, same_fleet
 from fleetbuild.this_machine import is_this_machine, with_users_folder
 
@@ -122,7 +122,6 @@ class Fleet:
         """The nodes, as Ansible or the cluster lists them. Read once."""
         if isinstance(self._nodes, Inventory):
             return self._nodes
-        refuse_common_folder(self._source, folder_of(self._source))
         if self._nodes is not None:
             return read_inventory(self._nodes, limit=self._limit, secrets=self._secrets)
         plan = self._plan()
@@ -582,8 +581,6 @@ def _configuration(config: Config | Path | str | None, source: str) -> Config:
     """Return this configuration, else fleetbuild.yml beside this inventory."""
     if isinstance(config, Config):
         return config
-    refuse_common_folder(source, folder_of(source))
+    refuse_common_folder(folder_of(source))
     file = config or find_config(source)
-    if file and config is None:
-        refuse_common_folder(source, Path(file).parent)
     return load_config(file) if file else Config()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from fleetbuild.errors import UsageError
+from fleetbuild.files import is_there
 
 
 def refuse_foreign_home(environ: Mapping[str, str] = os.environ) -> None:
@@ -39,17 +40,24 @@ def refuse_foreign_home(environ: Mapping[str, str] = os.environ) -> None:
         )
 
 
-def refuse_common_folder(inventory: str, folder: Path) -> None:
-    """Raise UsageError if any user can put a fleetbuild.yml, recipes or group_vars there."""
+def folder_of(inventory: str) -> Path:
+    """Return the folder in which an inventory lies; the current one for a list of hosts."""
+    source = Path(inventory)
+    return source if is_there(source) and source.is_dir() else source.parent
+
+
+def refuse_common_folder(folder: Path) -> None:
+    """Raise UsageError if any user can put an inventory, fleetbuild.yml or recipes there."""
     try:
         common = folder.stat().st_mode & stat.S_IWOTH
     except OSError:  # who reads the inventory says why
         return
     if common:
         raise UsageError(
-            f"The inventory {inventory} belongs to the folder {folder.absolute()}, where any user "
-            "can write, also a fleetbuild.yml, recipes and group_vars that would be used.",
-            "Move the inventory to a folder of your own, or for a list of hosts go to one.",
+            f"{folder.absolute()} is a folder where any user can write, also an inventory,"
+            " fleetbuild.yml, recipes and group_vars that would be used.",
+            "Move your inventory and fleetbuild.yml to a folder of your own, or for a list of hosts"
+            " go to one.",
         )
 
 

@@ -100,9 +100,9 @@ def _load(modules: Sequence[str]) -> None:
 
 def release_here(name: str, config: Path | None) -> InstalledRelease:
     """Return the current release on this machine, by fleetbuild.yml if it names an install path."""
-    file = Path("fleetbuild.yml") if config is None else config
+    file = config or fleetbuild.find_config(fleetbuild.THIS_MACHINE)
     paths = []
-    if config is not None or file.is_file():
+    if file:
         install = fleetbuild.load_config(file).install
         paths = [install.path] if "path" in install.model_fields_set else []
     return fleetbuild.installed_release(name, paths)

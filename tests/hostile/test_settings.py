@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild import Fleet, UsageError, doctor
+from fleetbuild import Fleet, UsageError, check, doctor, find_config
 from fleetbuild.apply.sign_releases import Signer
 from fleetbuild.audit import apart
 from fleetbuild.errors import ResolutionError
@@ -320,8 +320,14 @@ def test_a_home_of_another_user_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(home))
     Fleet("node,", state_dir=tmp_path / "state")
     home.chmod(0o1777)
-    with pytest.raises(UsageError, match="any user can write to"):
-        Fleet("node,", state_dir=tmp_path / "state")
+    refused_calls = (
+        lambda: Fleet("node,", state_dir=tmp_path / "state"),
+        lambda: read_inventory("node,"),
+        lambda: check(["six"], state_dir=tmp_path / "state"),
+    )
+    for call in refused_calls:
+        with pytest.raises(UsageError, match="any user can write to"):
+            call()
     if os.geteuid() == 0:
         home.chmod(0o755)
         os.chown(home, 65534, 65534)
@@ -355,3 +361,21 @@ def test_an_inventory_in_a_folder_where_others_write_is_refused(common, tmp_path
         fleet = Fleet(inventory, state_dir=tmp_path / "state")
         with pytest.raises(UsageError, match="where any user can write"):
             getattr(fleet, use)
+
+
+def test_an_inventory_that_another_user_may_have_left_is_not_run(common, tmp_path):
+    mark = tmp_path / "mark"
+    inventory = common / "inventory"
+    inventory.write_text(f"#!/bin/sh\ntouch {mark}\necho '{{}}'\n")
+    inventory.chmod(0o755)
+    with pytest.raises(UsageError, match="where any user can write"):
+        read_inventory(inventory)
+    assert not mark.exists()
+
+
+def test_a_configuration_that_another_user_may_have_left_names_no_release(common, monkeypatch):
+    monkeypatch.chdir(common)
+    assert find_config("localhost,") is None
+    (common / "fleetbuild.yml").write_text("install: {path: /evil}\n")
+    with pytest.raises(UsageError, match="where any user can write"):
+        find_config("localhost,")

@@ -51,6 +51,7 @@ from fleetbuild.recipes import GENERIC, find_recipe
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
 from fleetbuild.store.wheels import Store
+from fleetbuild.surroundings import refuse_foreign_home
 
 _OLDER = 5  # versions that are read before the search ends
 _ROUNDS = 20  # packages without a wheel that are left out one by one
@@ -75,6 +76,7 @@ def check(
     `requirements`, requirements `files` or a `lock` name the stack. `kinds` name rungs, SMs,
     groups, CPU models or nodes in `facts`; the default are the groups of `facts`, or this machine.
     """
+    refuse_foreign_home()  # uv resolves by settings there
     listed = read_requirements(requirements, files)
     wanted = listed.requirements
     if bool(wanted) == bool(lock):

@@ -25,6 +25,7 @@ from fleetbuild.ansible import (
     sweep,
 )
 from fleetbuild.errors import UsageError
+from fleetbuild.surroundings import folder_of, refuse_common_folder, refuse_foreign_home
 
 # "Without", "and" and "matching", without what.
 _NOTHING = re.compile("[!&]?~|[!&]")
@@ -36,6 +37,9 @@ def read_inventory(
     """Return the nodes of an inventory as Ansible sees them, with rendered logins."""
     source, secrets = str(source), secrets or Secrets()
     _refuse_empty(source, limit)
+    # Before Ansible starts: it runs plugins that its settings name, and an inventory's program.
+    refuse_foreign_home()
+    refuse_common_folder(folder_of(source))
     killed = sweep()
     listing = read_once(source, limit, secrets, partial(_rendered, source, limit, secrets))
     from fleetbuild.models import Inventory  # noqa: PLC0415
