@@ -33,6 +33,7 @@ SECONDS = 240
 _SPARE = 3  # beyond the files' own: hashes, names and texts
 WALL_SECONDS = 900  # on a busy machine
 MEMORY = 2**30
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # which the terminal's whole group gets
 _COMMAND = "from fleetbuild.audit.apart import main; main()"
 
 
@@ -50,21 +51,33 @@ def is_usual(path: Path) -> bool:
 
 
 def read_apart(what: str, path: Path, **options: object) -> str | None:
-    """Return what `audit` or `needs` finds out about a wheel, as JSON; None beyond the limits."""
+    """Return what `audit` or `needs` finds out about a wheel, as JSON; None beyond the limits.
+
+    Raises KeyboardInterrupt if Ctrl-C, or a terminal that closes, ended the process.
+    """
     request = json.dumps({"what": what, "path": str(path), "options": options})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)  # until `main`, for exact codes
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             [sys.executable, "-P", "-c", _COMMAND],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            input=request.encode(),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=WALL_SECONDS,
-            check=False,
         )
-    except subprocess.TimeoutExpired:
-        return None
-    return done.stdout.decode() if done.returncode == 0 else None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with child:
+        try:
+            document = child.communicate(request.encode(), WALL_SECONDS)[0]
+        except BaseException as problem:
+            child.kill()
+            if isinstance(problem, subprocess.TimeoutExpired):
+                return None
+            raise
+    if -child.returncode in _ENDINGS:  # it says nothing about the wheel; `check` keeps what is said
+        raise KeyboardInterrupt
+    return document.decode() if child.returncode == 0 else None
 
 
 def seconds_for(packed: int, most: int) -> int:
@@ -110,6 +123,10 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Read a request from standard input; write the findings to standard output, as JSON."""
+    for number in _ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     request: dict[str, Any] = json.load(sys.stdin)
     limit(seconds_for(Path(request["path"]).stat().st_size, SECONDS))
     # Here, as both import this module.

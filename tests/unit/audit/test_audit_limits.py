@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,18 @@ def limited(code, wheel=20, **seconds):
         [sys.executable, "-c", text],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_process_is_no_finding_about_the_wheel(tmp_path, monkeypatch, number):
+    wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
+    monkeypatch.setattr(apart, "USUAL", 0)
+    ended = f"import os, signal; signal.signal({number:d}, signal.SIG_DFL)"
+    ended += f"; os.kill(os.getpid(), {number:d})"  # pending until main, as if sent while it starts
+    monkeypatch.setattr(apart, "_COMMAND", f"{ended}; {apart._COMMAND}")
+    for read in (audit_wheel, read_needs):
+        with pytest.raises(KeyboardInterrupt):
+            read(wheel)
 
 
 def test_the_process_has_limits_on_memory_and_time():
