@@ -288,9 +288,9 @@ release_files() {
 # --- Python ---
 
 # One line: path, version, SOABI, then "venv" or, without the pip of ensurepip, "venv-alone", and
-# "headers" where present, or "-" where neither is (a line that ends after SOABI does not say). Then a line "LINK -> PATH" for each argument that leads
-# to it. For any Python 3, without site (a quarter of the
-# start-up) and without leaving .pyc files behind.
+# "headers" where present, or "-" where neither is (a line that ends after SOABI does not say). Then a
+# line "LINK -> PATH" for each argument that leads to it. For any Python 3, without site (a quarter of
+# the start-up) and without leaving .pyc files behind.
 about='
 import os, sys
 tag = "%d.%d" % sys.version_info[:2]

@@ -39,8 +39,17 @@ def _empty(folder, top, ends):
 
 
 def _taken(folder):
-    """Let a folder be this user's alone, and return its path."""
-    if os.lstat(folder).st_uid != os.geteuid():
-        os.chown(folder, os.geteuid(), -1)
-    os.chmod(folder, 0o700)  # this ends what an access list allows, too
+    """Let a folder be this user's alone, and return its path; raise if it is a link by now.
+
+    The mode ends what an access list allows, too.
+    """
+    if os.geteuid():
+        os.chmod(folder, 0o700)
+        return folder
+    os.chown(folder, 0, -1, follow_symlinks=False)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchmod(handle, 0o700)
+    finally:
+        os.close(handle)
     return folder
