@@ -9,6 +9,7 @@ description:
     M(fleetbuild.core.release) with C(state=begun) makes them, and with C(state=present) checks what
     arrived.
   - Files are streamed from the disk, by one call of C(sftp), over the connection that is open.
+  - A C(sftp) or C(scp) in which nothing moves for 300 s is ended, and the host is unreachable.
 options:
   folder: {description: The folder on the node., type: path, required: true}
   files:
