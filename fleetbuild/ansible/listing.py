@@ -90,6 +90,11 @@ def list_inventory(
             raise _problem(source, ended)
         listing = _listing(json.loads(ended.out), settings.result(), ended.err, static=static)
         listing = replace(listing, warnings=(*listing.warnings, *_by_position(taken)))
+    if any("\0" in host for host in listing.hosts):
+        raise InventoryError(
+            f"The inventory {source} is not a text file.",
+            "Name an inventory file, directory or script.",
+        )
     if any("=" in host for host in listing.hosts):
         raise _variable_as_host(source, listing)
     if not listing.hosts:
@@ -296,6 +301,11 @@ def _problem(source: str, ended: Finished) -> InventoryError:
             f"The limit file {limit[1]} does not exist.",
             "--limit @FILE names a file with one host per line.",
         )
+    if limit := re.search(r'Limit starting with "@" must be a file.*: b\'(.*)\'', output):
+        return InventoryError(
+            f"The limit file {limit[1]} is a folder.",
+            "--limit @FILE names a file with one host per line.",
+        )
     return _unreadable(source, plain(ended.err + ended.out))
 
 
@@ -313,6 +323,11 @@ def _unreadable(source: str, output: str) -> InventoryError:
     reason = _reason(broken, reasons) or sentence(_errors(_unfold(output)))
     if mistake := _mistake(broken, reason):
         return InventoryError(*mistake)
+    if broken.is_dir() and "No inventory was parsed" in reason:
+        return InventoryError(
+            f"The folder {source} contains no inventory.",
+            "Name an inventory file, or a folder that contains one.",
+        )
     return InventoryError(
         f"{broken} cannot be read as an inventory: {without_values(reason)}",
         f"Correct it; this command shows the same error: ansible-inventory -i {source} --list",
@@ -441,7 +456,7 @@ def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> Inve
         return _no_program(source)
     if mistake := _mistake_in(source):
         return InventoryError(*mistake)
-    output = f": {warnings[0]}" if warnings else ""
+    output = f": {warnings[0]}" if warnings else "."
     return InventoryError(f"{source} names no hosts{output}", "Add hosts below `all`.")
 
 

@@ -85,7 +85,8 @@ def _evidence_lines(
     lines, unread = [], []
     for file in (*(group.dependencies or ()), *published):
         known = results.of(file.sha256, file.file)
-        if known.needs is None and known.on_cpu(features, target.python) is None:
+        run = known.on_cpu(features, target.python)
+        if known.needs is None and not (run and run.verdict.dies):
             # Those for any platform seldom have machine code; to name them all says little.
             unread += [] if file.file.endswith("-any.whl") else [f"{file.name}=={file.version}"]
             continue

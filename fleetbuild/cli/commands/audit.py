@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleetbuild.cli.session import Session
 
 WheelArguments = Annotated[
-    list[Path], typer.Argument(metavar="WHEEL...", help="Wheel files.", show_default=False)
+    list[Path], typer.Argument(metavar="WHEEL", help="Wheel files.", show_default=False)
 ]
 
 

@@ -63,10 +63,10 @@ def check(
     import_: Import = None,
     captures: options.Captures = None,
 ) -> None:
-    """Show what of a stack runs on each kind of machine, what dies, and what to take instead.
+    """Show what of a stack runs on each kind of machine.
 
-    It judges for the kinds that --for names, also nodes of INVENTORY; else for INVENTORY's groups,
-    else for this machine.
+    It says why a package dies on a kind, and what to take instead. It judges for the kinds that
+    --for names, also nodes of INVENTORY; else for INVENTORY's groups, else for this machine.
     """
     with output.session() as run:
         import fleetbuild

@@ -281,7 +281,7 @@ def k8s(
     out: Out = None,
     output: OutputOptions,
 ) -> None:
-    """Write labels and workloads, or overlays of a workload of yours."""
+    """Write labels and workloads, or overlays of your workload."""
     with output.session() as run:
         if not labels.apply:
             labels.refuse_without("--apply")
@@ -313,7 +313,7 @@ def labels(
     out: Out = None,
     output: OutputOptions,
 ) -> None:
-    """Write the labels of the nodes, or set or remove them in a cluster."""
+    """Write node labels, or set or remove them in a cluster."""
     changes = {"events": events, "metrics": metrics}
     with output.session() as run:
         if not (labels.apply or remove):
@@ -361,7 +361,7 @@ def containers(
 
 @_command
 def nodepools(*, node_class: NodeClass = None, out: Out = None, output: OutputOptions) -> None:
-    """Write Karpenter pools and tags for cluster-autoscaler, per class."""
+    """Write Karpenter pools and cluster-autoscaler tags by class."""
     with output.session() as run:
         delivery = fleetbuild.Delivery(node_class=node_class)
         _emit(run, "nodepools", out, delivery=delivery)
@@ -386,9 +386,10 @@ def labeller(
     out: Out = None,
     output: OutputOptions,
 ) -> None:
-    """Write a Deployment that labels the cluster's Nodes, joining ones too.
+    """Write a Deployment that labels the cluster's Nodes.
 
-    --image names an image that holds fleetbuild; `make image` builds one.
+    It also labels Nodes that join. --image names an image that holds fleetbuild; `make image`
+    builds one.
     """
     with output.session() as run:
         delivery = fleetbuild.Delivery(image=image, namespace=namespace)
@@ -415,14 +416,14 @@ def _without_options(kind: str, help_: str) -> None:
 
 
 for _kind, _help in {
-    "nfd": "Write feature files and NodeFeatureRules for Node Feature Discovery.",
+    "nfd": "Write files and rules for Node Feature Discovery (NFD).",
     "builds": "Write the plan's builds as Jobs in the cluster.",
     "nix": "Write Nix expressions that install each group's wheels.\n\n"
     "They install by hash, or build the group's target from nixpkgs.",
     "flox": "Write Flox environments that install each group's wheels.",
     "dra": "Write a DeviceClass per SM.",
     "kueue": "Write a ResourceFlavor per class.",
-    "windows": "Write a PowerShell build script for each group of Windows nodes.\n\n"
+    "windows": "Write a PowerShell build script per group of Windows nodes.\n\n"
     "fleetbuild itself does not build there.",
 }.items():
     _without_options(_kind, _help)

@@ -46,7 +46,10 @@ def env(
     config: options.Config = None,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
-    """Print settings with which other programs use the current release on this machine."""
+    """Print settings with which programs use the current release.
+
+    It is the release that serves on this machine.
+    """
     with Session(state_dir=state_dir) as run:
         from fleetbuild.cli import steps
 

@@ -11,7 +11,7 @@ from fleetbuild.cli import options
 
 RevokedWheelArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[SHA256|NAME==VERSION]", help="A wheel's hash, or a version."),
+    typer.Argument(metavar="SHA256|NAME==VERSION", help="A wheel's hash, or a version."),
 ]
 Reason = Annotated[
     str | None,

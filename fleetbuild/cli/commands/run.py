@@ -15,9 +15,7 @@ from fleetbuild.cli.session import Session
 Command = Annotated[
     list[str], typer.Argument(metavar="-- COMMAND", help="The command, with its arguments.")
 ]
-Release = Annotated[
-    str, typer.Option("--release", metavar="NAME", help="The release; default: default.")
-]
+Release = Annotated[str, typer.Option("--release", metavar="NAME", help="The release.")]
 
 
 def run(

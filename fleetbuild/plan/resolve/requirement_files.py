@@ -117,6 +117,11 @@ def read_group(path: Path, group: str) -> RequirementList:
 
     The project's own dependencies come with an extra, as `pip install .[extra]` installs them.
     """
+    if not path.exists():
+        raise ConfigError(
+            f"{path} does not exist, in which the group {group} is looked for.",
+            "Name a uv.lock that has the group: --lock FILE, or lock: in fleetbuild.yml.",
+        )
     document = _toml(path)
     groups = {str(canonicalize_name(name)): name for name in _table(document, "dependency-groups")}
     project = _table(document, "project")

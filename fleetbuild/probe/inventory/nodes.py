@@ -142,6 +142,11 @@ class _Variables:
     def _value(self, *names: str, setting: str = "") -> Any:
         for name in reversed(names):
             if (value := self._own.get(name)) is not None:
+                if "\0" in str(value):  # no program takes it; the value may be a password
+                    raise InventoryError(
+                        f"{self.host}: {name} contains a NUL character.",
+                        f"Correct {name} of {self.host} in the inventory.",
+                    )
                 return value
         return self._settings.get(setting)
 

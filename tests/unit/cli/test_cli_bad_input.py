@@ -42,6 +42,24 @@ def test_invalid_yaml_is_reported_with_its_line(run: Run, here: Path) -> None:
     refused(run("facts", "bad.yml"), 2, "bad.yml", "line")
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\0", bytes(9000), b"a ansible_host=x\0y\n"])
+def test_a_binary_file_in_place_of_the_inventory_is_an_error(
+    run: Run, here: Path, content: bytes
+) -> None:
+    (here / "hosts").write_bytes(content)
+    refused(run("facts", "hosts"), 2)
+
+
+def test_a_folder_without_an_inventory_is_an_error(run: Run, here: Path) -> None:
+    (here / "empty").mkdir()
+    refused(run("plan", "empty"), 2, "The folder empty contains no inventory.")
+    refused(run("facts", FLEET, "--limit", "@empty"), 2, "The limit file empty is a folder.")
+
+
+def test_a_group_needs_a_pyproject_or_a_lock(run: Run) -> None:
+    refused(run("plan", FLEET, "--facts", CAPTURES, "--group", "gpu"), 2, "group gpu", "--lock")
+
+
 @pytest.mark.parametrize(
     ("args", "most"),
     [

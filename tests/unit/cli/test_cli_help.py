@@ -61,6 +61,16 @@ def test_every_command_has_help(run: Run, command: str) -> None:
     assert "--state-dir" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["", "emit", "store"])
+def test_a_terminal_of_80_columns_shows_whole_summaries(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, *lines = run(*command.split(), "--help").stdout.splitlines()
+    assert len(lines) > 10
+    assert not [line for line in lines if line.endswith("...")]
+
+
 def test_version_is_shown() -> None:
     done = fleetbuild("--version")
     assert done.returncode == 0

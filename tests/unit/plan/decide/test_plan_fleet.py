@@ -622,3 +622,5 @@ def test_the_evidence_is_explained_and_unknown_wheels_are_named(site):
     assert death in explain_name(made, "cpu-avx-cp311", state, None).lines
     assert death not in explain_name(made, "new", state, None).lines
     assert unknown in explain_name(made, "new", state, None).lines
+    keep_run(dep, "Haswell-noTSX", "runs")  # which alone decides nothing
+    assert unknown in explain_name(made, "new", state, None).lines
