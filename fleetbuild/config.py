@@ -85,6 +85,12 @@ def with_absolute_playbooks(config: Config, folder: Path) -> Config:
 def parse_config(text: str, source: str = FILE_NAME) -> Config:
     """Return the configuration in this text; an empty text means all defaults."""
     data = parse_yaml(text, source, ConfigError)
+    for value in data.values() if isinstance(data, dict) else ():
+        if isinstance(value, dict) and not {"hosts", "children"}.isdisjoint(value):
+            raise ConfigError(
+                f"{source} is an Ansible inventory, not a fleetbuild configuration.",
+                "Name it as INVENTORY, without --config.",
+            )
     return validate(Config, {} if data is None else data, source, ConfigError)
 
 

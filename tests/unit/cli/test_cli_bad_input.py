@@ -106,6 +106,12 @@ def test_a_configuration_in_place_of_the_inventory_is_answered_with_the_right_co
     assert result.stderr.endswith(f": fleetbuild {command} INVENTORY --config {name}\n")
 
 
+def test_an_inventory_in_place_of_the_configuration_is_named_as_such(run: Run) -> None:
+    refused(
+        run("plan", FLEET, "--facts", CAPTURES, "--config", FLEET), 2, "is an Ansible inventory"
+    )
+
+
 def test_a_group_named_as_a_key_of_the_configuration_is_not_a_configuration(
     run: Run, here: Path
 ) -> None:
