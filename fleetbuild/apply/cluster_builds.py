@@ -132,16 +132,21 @@ def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResul
 
 def _children(folder: Path) -> list[Path]:
     """Return folders and wheels, or the wheel file that the user named."""
-    if folder.is_file():
+    if not folder.is_dir():
         return [folder]
-    return [path for path in sorted(folder.iterdir()) if path.is_dir() or path.suffix == ".whl"]
+    return [path for path in sorted(folder.iterdir()) if path.is_dir() or _is_wheel(path)]
 
 
 def _wheels_in(folder: Path) -> list[Path]:
     try:
-        return sorted(folder.glob("*.whl"))
+        return [path for path in sorted(folder.iterdir()) if _is_wheel(path)]
     except OSError:  # a folder of root's, such as lost+found
         return []
+
+
+def _is_wheel(path: Path) -> bool:
+    """Whether this is a wheel's file. A Job could leave a pipe, which waits for a writer."""
+    return path.suffix == ".whl" and path.is_file()
 
 
 def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store) -> WheelResult:
@@ -243,7 +248,7 @@ def _download(file: LockedFile) -> dict[str, str]:
 
 
 def _add_wheel(plan: Plan, wheel: PlannedWheel, folder: Path, store: Store) -> WheelResult:
-    files = [path for path in sorted(folder.glob("*.whl")) if not path.is_symlink()]
+    files = [path for path in _wheels_in(folder) if not path.is_symlink()]
     if len(files) != 1:
         return WheelResult(
             state="refused",
@@ -286,7 +291,8 @@ def _stored(
 
 
 def _build_inputs(folder: Path) -> BuildInputs:
+    report = folder / "build.json"
     try:
-        return BuildInputs.model_validate_json((folder / "build.json").read_bytes())
+        return BuildInputs.model_validate_json(report.read_bytes() if report.is_file() else b"")
     except (OSError, ValidationError):
         return BuildInputs()

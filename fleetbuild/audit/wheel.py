@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import stat
 import struct
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -51,7 +53,10 @@ def audit_wheel(
     """
     path = Path(path)
     try:
-        usual = path.stat().st_size == 0 or is_usual(path)
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):  # such as a pipe, which waits for a writer
+            raise OSError(errno.EINVAL, "it is not a file.")
+        usual = about.st_size == 0 or is_usual(path)
         path.open("rb").close()
     except OSError as error:
         raise UsageError(

@@ -1,6 +1,8 @@
 """Whole wheels: right ones, wrong ones, and ones that are out to harm."""
 
+import os
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -256,6 +258,13 @@ def test_a_wheel_that_was_renamed_for_its_libc_is_not_damaged(tmp_path):
     assert good.problems == ()
     other = audit_wheel(demo_wheel(tmp_path, files=GOOD, file_name=name.format("aarch64")))
     assert "WHEEL says cp311-cp311-linux_x86_64" in other.problems[0]
+
+
+def test_what_is_no_file_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "demo.whl")
+    for path in (tmp_path, tmp_path / "demo.whl", Path("/dev/zero")):
+        with pytest.raises(UsageError, match="cannot be read: it is not a file"):
+            audit_wheel(path)
 
 
 def test_links_duplicates_and_encryption_are_problems(tmp_path):

@@ -675,6 +675,21 @@ def test_a_file_that_is_not_a_wheel_of_the_plan_is_refused(tmp_path: Path) -> No
     assert "tiny" in str(refused.reason)
 
 
+def test_a_pipe_in_place_of_a_wheel_is_not_waited_for(tmp_path: Path) -> None:
+    made, store = plan_of(wheel()), Store(tmp_path / "store")
+    home = tmp_path / KEY
+    home.mkdir()
+    for pipe in (home / "helper-1-py3-none-any.whl", home / "build.json", tmp_path / "x.whl"):
+        os.mkfifo(pipe)
+    (empty,) = add_built_wheels(made, tmp_path, store)
+    assert "contains 0 wheels" in str(empty.reason)
+    (home / "tiny-1-py3-none-any.whl").write_bytes(a_wheel("tiny"))
+    (unreported,) = add_built_wheels(made, tmp_path, store)
+    assert "whose hash its Job reports in build.json" in str(unreported.reason)
+    with pytest.raises(UsageError, match="no wheel of the last plan"):
+        add_built_wheels(made, tmp_path / "x.whl", store)
+
+
 def test_a_pod_gets_the_same_build_parameters_as_a_node() -> None:
     """What the role's module asks for, but what belongs to Ansible or is a folder of the pod."""
     module = plugin("modules.build")
