@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import sys
 from functools import cached_property
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from fleetbuild.cli.show.text import clean
@@ -200,13 +202,13 @@ class Unbreakable:
         return self._stream.fileno()
 
     def _to_nowhere(self, error: OSError) -> None:
+        # The descriptor itself, so that the interpreter's own flush at exit is quiet too, and
+        # leaves the exit code.
+        with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), self._stream.fileno())
         if error.errno not in _NOBODY_READS:
             error.filename = "standard output"  # for the message; an open file has no name
             raise error
-        # The descriptor itself, so that the interpreter's own flush at exit is quiet too.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
 
 
 def _encodable(text: str, encoding: str | None) -> str:

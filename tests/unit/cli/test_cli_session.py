@@ -163,6 +163,18 @@ def test_an_error_about_a_full_disk_names_the_file_that_was_written(
     assert f"df -h {plan.parent}) or name another folder" in err
 
 
+def test_a_full_disk_behind_standard_output_leaves_one_error_and_its_exit_code(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "fleetbuild", "store", "list", "--state-dir", str(tmp_path)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    first, *rest = ended.stderr.splitlines()
+    assert first.endswith("disk of this machine is full: standard output was not written.")
+    assert [line[:4] for line in rest] == ["fix:"]
+
+
 def test_init_on_a_full_disk_leaves_no_file_that_the_next_run_would_refuse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
