@@ -66,7 +66,7 @@ def limited(code, wheel=20, **seconds):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_process_is_no_finding_about_the_wheel(tmp_path, monkeypatch, number):
+def test_an_interrupted_process_says_nothing_about_the_wheel(tmp_path, monkeypatch, number):
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
     monkeypatch.setattr(apart, "USUAL", 0)
     ended = f"import os, signal; signal.signal({number:d}, signal.SIG_DFL)"

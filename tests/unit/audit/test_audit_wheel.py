@@ -260,7 +260,7 @@ def test_a_wheel_that_was_renamed_for_its_libc_is_not_damaged(tmp_path):
     assert "WHEEL says cp311-cp311-linux_x86_64" in other.problems[0]
 
 
-def test_what_is_no_file_is_not_read(tmp_path):
+def test_only_plain_files_are_read(tmp_path):
     os.mkfifo(tmp_path / "demo.whl")
     for path in (tmp_path, tmp_path / "demo.whl", Path("/dev/zero")):
         with pytest.raises(UsageError, match="cannot be read: it is not a file"):
