@@ -75,7 +75,7 @@ def read_apart(what: str, path: Path, **options: object) -> str | None:
             if isinstance(problem, subprocess.TimeoutExpired):
                 return None
             raise
-    if -child.returncode in _ENDINGS:  # it says nothing about the wheel; `check` keeps what is said
+    if -child.returncode in _ENDINGS:  # no finding: `check` would keep it
         raise KeyboardInterrupt
     return document.decode() if child.returncode == 0 else None
 
