@@ -128,7 +128,10 @@ class Session:
         what = f"unexpected {type(problem).__name__}: {problem}"
         where = self.state_dir / "logs" / "traceback.txt"
         try:
-            where.parent.mkdir(parents=True, exist_ok=True)
+            self.state_dir.mkdir(parents=True, exist_ok=True)
+            if self.state_dir.lstat().st_uid != os.geteuid():
+                raise PermissionError  # a link of another user could lead anywhere
+            where.parent.mkdir(exist_ok=True)
             where.write_text(story, encoding="utf-8")
             fix = f"This is a fault in fleetbuild. Report it with {where}."
         except OSError:

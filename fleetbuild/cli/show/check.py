@@ -50,7 +50,7 @@ def check_ending(report: CheckReport) -> list[str]:
             lines.append("  instead: nothing was found; no version that was read runs there")
     pure = len({row.sha256 for row in report.rows if not row.native})
     if pure:
-        lines.append(f"{count(pure, 'package')} without machine code: they run on every kind.")
+        lines.append(f"{count(pure, 'package')} without machine code, which every kind runs.")
     lines += [f"{kind} is judged as {meaning}." for kind, meaning in report.kinds.items()]
     counts = {verdict: _number(report, verdict) for verdict in VERDICT_WORDS}
     numbers = [f"{VERDICT_WORDS[name]} {number}" for name, number in counts.items() if number]

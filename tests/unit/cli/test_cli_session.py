@@ -110,6 +110,13 @@ def test_an_unexpected_error_is_one_line_and_a_file(
     assert "ZeroDivisionError" in (tmp_path / "logs" / "traceback.txt").read_text()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
+def test_an_unexpected_error_is_not_written_to_another_users_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, 4711, -1)
+    assert end(raises(ZeroDivisionError("by zero")), tmp_path) == 1
+    assert not (tmp_path / "logs").exists()
+
+
 def test_a_user_without_a_home_can_name_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
