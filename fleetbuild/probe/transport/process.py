@@ -65,7 +65,11 @@ class Process:
 def _talk(
     started: subprocess.Popen[bytes], stdin: bytes, deadline: Deadline
 ) -> tuple[bytes, bytes]:
-    """Write and read at the same time, so that neither side blocks."""
+    """Write and read at the same time, so that neither side blocks.
+
+    Once the program has ended, a second of silence is its end: children may keep its output open,
+    such as the ProxyCommand of an ssh that gave up.
+    """
     assert started.stdin  # noqa: S101 (all three are pipes)
     assert started.stdout  # noqa: S101
     assert started.stderr  # noqa: S101
@@ -78,7 +82,10 @@ def _talk(
         selector.register(out, selectors.EVENT_READ)
         selector.register(err, selectors.EVENT_READ)
         while set(selector.get_map()) & heard.keys():
-            for key, _ in selector.select(deadline.left):
+            ready = selector.select(min(deadline.left, 1.0))
+            if not ready and started.poll() is not None:
+                break
+            for key, _ in ready:
                 if key.fd == sink:
                     rest = _feed(sink, rest)
                     if not rest:

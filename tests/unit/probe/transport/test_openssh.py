@@ -58,12 +58,16 @@ def test_an_address_that_never_answers_does_not_take_the_whole_probe(
 
 
 @pytest.mark.parametrize("own", [{"connect_timeout": 1}, {"ssh_args": ("-oConnectTimeout=1",)}])
+@pytest.mark.parametrize(
+    "proxy",
+    ["sleep 60", "nohup sleep 60"],  # as below a fleetbuild that nohup started
+)
 def test_a_node_behind_a_bastion_that_never_answers_does_not_take_the_whole_probe(
-    own: dict[str, object],
+    own: dict[str, object], proxy: str
 ) -> None:
-    user = login(ssh_common_args=("-F", "none", "-o", "ProxyCommand=sleep 60"), **own)
+    user = login(ssh_common_args=("-F", "none", "-o", f"ProxyCommand={proxy}"), **own)
     transport, gate = transport_for(user)
-    assert gate == "sleep 60"
+    assert gate == proxy
     began = time.monotonic()
     with pytest.raises(NoAnswer, match=r"connection to n1\.example timed out"):
         transport.run(b"", (), Deadline(30))
