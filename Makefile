@@ -4,7 +4,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 LAB ?= default
 PODMAN ?= podman
-LIBTORRENT := .cache/libtorrent
+LIBTORRENT := $(CURDIR)/.cache/libtorrent
 # What a build of torch leaves for the next run: some 20 GB.
 FLEETBUILD_TORCH ?= $(HOME)/.cache/fleetbuild-torch
 export PATH := $(CURDIR)/.venv/bin:$(PATH)

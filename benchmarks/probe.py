@@ -181,7 +181,7 @@ def main() -> None:
             measured = tools(lab, scratch)
             loads = measure(measured, given.nodes, given.rounds, scratch)
             text = page(measured, given, loads, versions(scratch))
-    _, title, others = given.page.read_text("utf-8").partition("## Installing")
+    _, title, others = given.page.read_text("utf-8").partition("## All in one run")
     given.page.write_text(f"{text}\n{title}{others}" if title else text, encoding="utf-8")
     say(text)
 
