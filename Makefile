@@ -174,7 +174,7 @@ bench: test-packages ## all of docs/benchmarks.md, beside what users would pick 
 	@echo "== benchmark: planning for many nodes"
 	@$(PY) -m benchmarks.plan
 	@echo "== benchmark: simulated schedules"
-	@$(PY) -m tests.simulation 1 2000
+	@$(PY) -m tests.simulation 0 2000
 	@echo "== benchmark: checking 30 wheels"
 	@$(PY) -m benchmarks.check
 

@@ -38,7 +38,7 @@ from fleetbuild.probe.captures import save_section
 from fleetbuild.state import StateDir
 from tests.factories.role_modules import plugin
 from tests.factories.runs import FakeStore, Shelved
-from tests.simulation.nodes import SILENCE, Fuse, SimulatedNode, Steps, TaskFailed, release
+from tests.simulation.nodes import SERVED, SILENCE, Fuse, SimulatedNode, Steps, TaskFailed, release
 from tests.simulation.world import (
     Condition,
     Ended,
@@ -56,7 +56,6 @@ FORKS = 64
 PATH = "/opt/fleetbuild"
 FILES: dict[str, Path] = {}  # the files of the index, by name
 STORE: list[Path] = []  # the folder with the files of all stores
-SERVED: dict[str, Path] = {}  # wheels that a node may have, by hash
 
 
 @dataclass

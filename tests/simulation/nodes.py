@@ -437,7 +437,7 @@ def held_by(lease: Mapping[str, Any]) -> str:
 
 
 WHEELS: dict[tuple[str, str], bytes] = {}  # what a build makes, by package and version
-BY_HASH: dict[str, bytes] = {}  # wheels that a patch makes
+SERVED: dict[str, Path] = {}  # wheels that nodes may have, by hash
 
 
 def _node() -> SimulatedNode:
@@ -510,7 +510,7 @@ def _apply_patch(patch: Mapping[str, Any], path: str, source: str, target: str) 
         _write(_patch._beside(path, "unpacked"), before)
         right = hashlib.sha256(before).hexdigest() == patch["source"] and not node.cuts
         node.cuts = False
-        content = BY_HASH[patch["wheel"]] if right else b"something else"
+        content = _read(str(SERVED[patch["wheel"]])) if right else b"something else"
         _write(target, content[: len(content) // 2])
         node.pause(0.5, 20.0)
         _write(target, content)

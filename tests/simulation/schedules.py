@@ -71,8 +71,7 @@ def prepare() -> Path:
                               files={f"hnswlib/{rung}.py": b""})  # fmt: skip
             WHEELS["hnswlib", full] = content = _without_times(made).read_bytes()
             sha256 = hashlib.sha256(content).hexdigest()
-            nodes.BY_HASH[sha256] = content
-            controllers.SERVED[sha256] = kept = folder / "served" / sha256 / made.name
+            nodes.SERVED[sha256] = kept = folder / "served" / sha256 / made.name
             kept.parent.mkdir(parents=True)
             kept.write_bytes(content)
     (folder / "uv").write_bytes(b"uv")

@@ -17,7 +17,7 @@ from fleetbuild.plan.document.serialize import read_plan as plan_of_text
 from fleetbuild.state import StateDir, write_if_changed
 from fleetbuild.surroundings import user_name
 
-LARGEST_PLAN = 256 << 20  # bytes; a hundred thousand nodes need less
+_LARGEST = 256 << 20  # bytes; a hundred thousand nodes need less
 
 
 def read_plan(path: Path | str) -> Plan:
@@ -25,7 +25,7 @@ def read_plan(path: Path | str) -> Plan:
     try:
         with Path(path).open("rb") as file:
             _refuse_foreign(path, os.fstat(file.fileno()))
-            text = read_at_most(file, LARGEST_PLAN).decode()
+            text = read_at_most(file, _LARGEST).decode()
     except FileNotFoundError:
         raise PlanFileError(
             f"The plan {path} does not exist.", "Make one with: fleetbuild plan INVENTORY"
