@@ -44,7 +44,6 @@ packages:                       # the packages of the release, pinned; one envir
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
 #   isolation: preferred        # required | preferred | off: builds without network
-#   confirm: 1                  # 2: two nodes build each wheel, and both must give the same
 #   blas: null                  # mkl | openblas: for torch and numpy, in place of the recipe's
 #   container: null             # the image that builds run in on nodes, by podman or docker
 #   image: null                 # for clusters without SSH: the image that builds run in

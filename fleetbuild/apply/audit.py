@@ -16,14 +16,11 @@ from fleetbuild.apply.build_events import incoming
 from fleetbuild.apply.context import Progress, Run, StoredFile
 from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_of_failed_wheels
 from fleetbuild.audit import check_wheel
-from fleetbuild.audit.check import differences
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.text import count
-
-_MOST = 20  # files that are named one by one
 
 
 def audit_wheels(run: Run, progress: Progress) -> Progress:
@@ -77,9 +74,6 @@ def _audit(
     delivered: tuple[Path | None, list[str]],
 ) -> tuple[WheelResult, StoredFile | None]:
     path, problems = delivered
-    confirmed_on = None
-    if not problems and path is not None and run.plan.confirm > 1:
-        confirmed_on, problems = _compare_builds(run, progress, assignment, path)
     if problems or path is None:
         refused = _refuse(run, assignment, result, "; ".join(problems))
         return refused, None
@@ -94,33 +88,12 @@ def _audit(
             plan_digest=run.plan.digest,
             # In a container, the plan's compiler with its image is all that counts.
             toolchain=builder.toolchain if builder and not image else {},
-            confirmed_on=confirmed_on,
             cached=result.cached,
         ),
     )
     path.unlink()  # the store has it now
-    message = f"{path.name}, the same content on {confirmed_on}" if confirmed_on else path.name
-    run.tell("audit", "ok", message, group=assignment.group, package=assignment.wheel.package)
+    run.tell("audit", "ok", path.name, group=assignment.group, package=assignment.wheel.package)
     return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored
-
-
-def _compare_builds(
-    run: Run, progress: Progress, assignment: BuildAssignment, path: Path
-) -> tuple[str, list[str]]:
-    """Return the node that built the wheel too, and how its wheel differs."""
-    second, result = progress.confirmations[key_of(assignment.wheel)]
-    other, problem = _delivered_wheel(run, second, result)
-    if other is None:
-        return second.node, [problem]
-    differing = differences(path, other)
-    if not differing:
-        other.unlink()
-        return second.node, []
-    more = f"; and {len(differing) - _MOST} more" if len(differing) > _MOST else ""
-    message = f"the builds of {assignment.node} and {second.node} differ (build.confirm: 2): "
-    return second.node, [
-        f"{message}{'; '.join(differing[:_MOST])}{more}. The wheels are {path} and {other}"
-    ]
 
 
 def audit_findings(

@@ -27,8 +27,7 @@ _REUSED = re.compile(r"^# From the compiler cache: (\d{1,9} of \d{1,9} files)\.$
 
 def incoming(run: Run, assignment: BuildAssignment) -> Path:
     """Return the folder that holds a build's files until they are audited."""
-    second = "-confirm" if assignment.confirms else ""
-    return run.state.incoming / f"{key_of(assignment.wheel)}{second}"
+    return run.state.incoming / key_of(assignment.wheel)
 
 
 def log_of(run: Run, assignment: BuildAssignment) -> str | None:

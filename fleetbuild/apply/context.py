@@ -175,8 +175,6 @@ class Progress:
     patches: Mapping[str, tuple[WheelPatch, ...]] = field(
         default_factory=dict
     )  # by the hash of the wheel that they make
-    # By artifact key: the second build of a wheel, if the plan asks for one.
-    confirmations: Mapping[str, tuple[BuildAssignment, WheelResult]] = field(default_factory=dict)
     manifests: tuple[str, ...] = ()
     labels: Mapping[str, LabelResult] = field(default_factory=dict)  # by node
     changed: bool = False

@@ -41,7 +41,6 @@ class BuildAssignment:
     wheel: PlannedWheel
     group: str
     node: str
-    confirms: str | None = None  # the node that built it first, if this is the second build
 
 
 def initial_results(plan: Plan, facts: Mapping[str, Facts]) -> dict[str, NodeResult]:

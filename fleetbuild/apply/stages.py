@@ -12,7 +12,6 @@ from functools import reduce
 from fleetbuild.apply.audit import audit_wheels
 from fleetbuild.apply.build import build
 from fleetbuild.apply.check import check
-from fleetbuild.apply.confirm import confirm
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.fetch import fetch
 from fleetbuild.apply.pending import (
@@ -40,7 +39,7 @@ def build_and_audit(run: Run, progress: Progress) -> Progress:
     while ready := tuple(assignment for assignment in waiting if _can_begin(assignment, progress)):
         waiting = tuple(assignment for assignment in waiting if assignment not in ready)
         progress = build(run, replace(progress, assignments=ready))
-        progress = audit_wheels(run, confirm(run, progress))
+        progress = audit_wheels(run, progress)
     if not waiting:
         return replace(progress, assignments=assignments)
     wheels = {

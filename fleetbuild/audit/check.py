@@ -1,13 +1,11 @@
-"""Check whether a wheel may be installed on nodes of a target, and compare two builds of one wheel.
+"""Check whether a wheel may be installed on nodes of a target.
 
-In: a wheel's audit and a target, or two wheel files. Out: a sentence for each problem, or for each
-file that differs.
+In: a wheel's audit and a target. Out: a sentence for each problem.
 """
 
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib.resources import files
@@ -19,7 +17,6 @@ from packaging.tags import Tag, parse_tag
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.models import ElfAudit, WheelAudit, code_runs_on
 from fleetbuild.audit.wheel import audit_wheel
@@ -205,36 +202,3 @@ def _table(name: str) -> dict[str, Any]:
 
 def _either(texts: Iterable[str]) -> str:
     return ", ".join(sorted(set(texts)))
-
-
-def differences(one: Path, other: Path) -> tuple[str, ...]:
-    """Return the files of two wheels that differ; empty if both have the same content.
-
-    Two nodes that build the same confirm that one alone did not decide the content. The archives
-    may differ: order, times and compression are not content, and RECORD follows from the files.
-    """
-    try:
-        with zipfile.ZipFile(one) as first, zipfile.ZipFile(other) as second:
-            return tuple(_compare(Archive(first), Archive(second)))
-    except BROKEN as error:
-        return (f"a wheel cannot be read: {error}",)
-
-
-def _compare(first: Archive, second: Archive) -> list[str]:
-    if problems := (*first.problems, *second.problems):
-        return list(problems[:1])
-    names, others = _content(first), _content(second)
-    differing = [f"only the first build has {name}" for name in sorted(names - others)]
-    differing += [f"only the second build has {name}" for name in sorted(others - names)]
-    for name in sorted(names & others):
-        (digest, size), (digest2, size2) = (
-            archive.digest(name, "sha256") for archive in (first, second)
-        )
-        if digest != digest2:
-            sizes = f"{size} bytes each" if size == size2 else f"{size} and {size2} bytes"
-            differing.append(f"{name} differs ({sizes})")
-    return differing
-
-
-def _content(archive: Archive) -> set[str]:
-    return {name for name in archive.names if not name.endswith(".dist-info/RECORD")}

@@ -103,10 +103,6 @@ class Build(Frozen):
         description="the linear algebra of torch and numpy; default: the recipe's choice (torch: "
         "mkl on x86-64, openblas on Arm; numpy: openblas)",
     )
-    confirm: Literal[1, 2] = Field(
-        1,
-        description="2: build each wheel on two nodes, and refuse it if their content differs",
-    )
     container: str | None = Field(
         None,
         pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]*$",

@@ -301,7 +301,6 @@ class Plan(Frozen):
     build_image: str | None = None  # the image for builds in a cluster
     build_container: str | None = None  # the image for builds on nodes, if they run in containers
     cache: Literal["ccache", "sccache", "none"] = "ccache"
-    confirm: Literal[1, 2] = 1  # how many nodes build each wheel
     isolation: Literal["required", "preferred", "off"] = "preferred"  # of builds
     fingerprint: dict[str, dict[str, Any]]  # node -> the facts that decide its target
     nodes: dict[str, PlannedNode]

@@ -78,11 +78,6 @@ def plan_fleet(
     `requirements` come from files: their packages are added to `packages`.
     """
     config = config or Config()
-    if facts_source == "cluster" and config.build.confirm > 1:
-        raise ConfigError(
-            "build.confirm is 2, but Jobs in a cluster build each wheel once.",
-            "Set build.confirm: 1 for this plan, or plan from an inventory.",
-        )
     folder = base_folder(config, inventory)
     config = with_absolute_playbooks(config, folder)
     recipes = known_recipes([folder / "recipes"])

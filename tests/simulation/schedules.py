@@ -209,11 +209,9 @@ class Schedule:
         self.bad: dict[str, str] = {}
         self.nodes: dict[str, SimulatedNode] = {}
         count = size or chance.choice(SIZES[larger])
-        # Each wheel needs two builders then: nodes of one kind have them.
-        self.confirm = count > 2 and chance.random() < 0.1
         # Larger fleets get whole wheels, as when the seeds were found that tests name.
         self.patches = not larger and not size and chance.random() < 0.5
-        rungs = chance.sample(RUNGS, 1 if self.confirm else chance.randint(1, 3))
+        rungs = chance.sample(RUNGS, chance.randint(1, 3))
         for number in range(count):
             name = f"n{number:02}"
             folder = Path(name)
@@ -232,7 +230,7 @@ class Schedule:
         self.running: dict[Controller, int] = {}
 
     def _hardware(self, chance: random.Random, rungs: Sequence[str]) -> Facts:
-        libc = "2.36" if self.confirm else chance.choice(("2.31", "2.36"))
+        libc = chance.choice(("2.31", "2.36"))
         return _facts(chance.choice(rungs), libc, chance.choice((8.0, 16.0)))
 
     def _config(self, chance: random.Random, size: int) -> Config:
@@ -245,9 +243,8 @@ class Schedule:
         }
         if chance.random() < 0.25:
             rollout |= {"before": {"command": "drain"}, "after": {"command": "undrain"}}
-        build = {"confirm": 1 + self.confirm}
         distribute = {"bandwidth": 10.0} if self.patches else {}
-        return Config.model_validate({"rollout": rollout, "build": build, "distribute": distribute})
+        return Config.model_validate({"rollout": rollout, "distribute": distribute})
 
     def _how_bad(self, what: str) -> str:
         return next(
@@ -261,12 +258,12 @@ class Schedule:
         known = controller.probe(controller.inventory.nodes, None)
         source = Source(package="hnswlib", version=version, file=_file("hnswlib", version),
                         build_requirements=("setuptools",))  # fmt: skip
-        # Of what drafts and locks are made of, nodes differ in this alone, and fleets in `confirm`.
+        # Of what drafts and locks are made of, nodes differ in this alone.
         kinds = [
             (name, each.state, each.isa, each.libc, each.memory_gb, each.disk_gb)
             for name, each in known.items()
         ]
-        key = version, self.confirm, *kinds
+        key = version, *kinds
         if key not in _DRAFTS:  # made once for a process
             made = drafted(known, (_package(version),), config=self.config)
             _DRAFTS[key] = made, answers(

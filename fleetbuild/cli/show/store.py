@@ -143,8 +143,6 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
             f"  tool          {tool.get('name')} {_dict(tool.get('annotations')).get('version')}"
             for tool in builder.get("builderDependencies") or ()
         ]
-    if inner.get("confirmedOn"):
-        lines.append(f"  confirmed     {inner['confirmedOn']} built the same content")
     lines.append(f"  plan          {inner.get('planDigest') or 'unknown'}")
     lines += [
         f"  {check.name:<13} {_MARKS[check.state]}: {check.message}" for check in found.checks

@@ -135,7 +135,6 @@ def make_plan(
     if config.build.isolation == "required":
         problems = {**groups_without_isolation(wheels, facts), **problems}
     problems |= _revoked_groups(inputs, wheels, revoked)
-    problems |= _unconfirmed_groups(inputs, wheels)
     groups = tuple(_group(inputs, group, wheels, problems) for group in drafted.groups)
     if named:
         nodes = builder_nodes(inventory, facts, config)
@@ -165,7 +164,6 @@ def make_plan(
         if any(w.build_images for w in wheels.values())
         else None,
         cache=config.build.cache,
-        confirm=config.build.confirm,
         isolation=config.build.isolation,
         fingerprint=_fingerprints(inputs),
         nodes=nodes,
@@ -192,27 +190,6 @@ def _fingerprints(inputs: _PlanInputs) -> dict[str, dict[str, Any]]:
         name: fingerprint(inputs.facts[name], assessed.python)
         for name, assessed in inputs.drafted.eligibility.items()
         if assessed.state == "ok"
-    }
-
-
-def _unconfirmed_groups(
-    inputs: _PlanInputs, wheels: Mapping[tuple[str, str], PlannedWheel]
-) -> dict[str, Problem]:
-    """Return the problem of each group with a wheel that one node alone can build."""
-    alone = {
-        name: wheel
-        for (_, name), wheel in wheels.items()
-        if inputs.config.build.confirm > 1 and wheel.action == "build" and not wheel.fallbacks
-    }
-    fix = (
-        "Add another node of this group, name more builders in build.builders, or set"
-        " build.confirm: 1."
-    )
-    return {
-        name: Problem(
-            f"build.confirm is 2, but only {wheel.built_on} can build {wheel.package}.", fix
-        )
-        for name, wheel in alone.items()
     }
 
 

@@ -29,7 +29,6 @@ class BuildContext(Frozen):
 
     plan_digest: str = ""
     toolchain: dict[str, tuple[str, ...]] = {}  # of the builder: tool -> versions
-    confirmed_on: str | None = None  # the node whose own build had the same content
     cached: bool = False  # an earlier run built it; nothing here says when
 
 
@@ -59,7 +58,6 @@ def statement(
                 "internalParameters": {
                     "artifactKey": wheel.artifact_key,
                     "planDigest": context.plan_digest,
-                    **({"confirmedOn": context.confirmed_on} if context.confirmed_on else {}),
                 },
                 "resolvedDependencies": [*_dependencies(wheel), *_image(wheel, built_on)],
             },

@@ -13,7 +13,7 @@ from tests.factories.plans import make_plan
 
 def test_an_applied_plan_of_an_older_version_can_be_read_again(tmp_path: Path) -> None:
     document = json.loads(dump_plan(make_plan()))
-    del document["confirm"]  # a field that the older version did not have
+    del document["isolation"]  # a field that the older version did not have
     plan = read_plan(json.dumps({**document, "digest": _digest(document)}))
     state = StateDir(tmp_path)
     with keep_applied(plan, state):

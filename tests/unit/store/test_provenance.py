@@ -32,7 +32,7 @@ from tests.factories.fleets import locked
 VERSION = "0.8.0+cpu.avx2"
 KEY = "0123456789abcdef0123456789abcdef"
 TAG = "cp311-cp311-linux_x86_64"
-CONTEXT = BuildContext(plan_digest="d" * 64, toolchain={"gcc": ("12.2.0",)}, confirmed_on="b")
+CONTEXT = BuildContext(plan_digest="d" * 64, toolchain={"gcc": ("12.2.0",)})
 
 
 def planned(**changes: Any):
@@ -73,9 +73,7 @@ def test_the_statement_is_in_toto_with_a_slsa_predicate(stored: StoredWheel) -> 
     assert parameters["recipe"] == "generic"
     assert parameters["environment"] == {"CFLAGS": "-O3 -mavx2"}
     assert parameters["patches"] == {"fix.patch": "sha256:" + hashlib.sha256(b"--- a").hexdigest()}
-    assert definition["internalParameters"] == {
-        "artifactKey": KEY, "planDigest": "d" * 64, "confirmedOn": "b",
-    }  # fmt: skip
+    assert definition["internalParameters"] == {"artifactKey": KEY, "planDigest": "d" * 64}
     files = {each["name"]: each for each in definition["resolvedDependencies"]}
     source = planned().source
     assert files[source.file]["digest"] == {"sha256": source.sha256}
