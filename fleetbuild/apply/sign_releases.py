@@ -1,6 +1,6 @@
 """Sign the statement about a release, for nodes that accept only signed releases.
 
-In: the statement (root, manifest, wheels, hardware, plan), and the operator's SSH key. Out: the
+In: the statement (root, manifest, wheels, plan), and the operator's SSH key. Out: the
 statement with a counter, and its signature by ssh-keygen -Y.
 The nodes check it: plugins/module_utils/release_signature.py.
 """

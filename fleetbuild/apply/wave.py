@@ -262,30 +262,16 @@ def sign_release(
     if run.tools.sign is None:
         return {}
     own = {"python", "verified", "files_sha256"}  # differ between the nodes of a group
-    target = group.target
     about = manifest(run, progress, group, group.nodes[0]).model_dump(mode="json", exclude=own)
     signed = run.tools.sign(
         {
-            "features": list(target.features),
-            "machine": target.arch,
             "manifest": about,
             "plan": run.plan.digest,
-            "replaces": sorted(_former_groups(run, progress, group)),
             "root": release_root(run.plan.install_path, run.plan.release),
-            "sms": list(target.sms),
             "wheels": {wheel.file: wheel.sha256 for wheel in wheels},
         }
     )
     return {"statement": signed.statement, "signature": signed.signature}
-
-
-def _former_groups(run: Run, progress: Progress, group: PlannedGroup) -> set[str]:
-    """Return the groups of the releases that the nodes of a group serve until now."""
-    release, left = run.plan.release, run.state.left_there(run.plan.release)
-    served = (progress.facts[name].release.get(release) for name in group.nodes)
-    before = {manifest.group for manifest in served if manifest}
-    # A damaged release tells no group.
-    return before | {str(left[name].group) for name in group.nodes if name in left}
 
 
 def installed_wheels(progress: Progress, group: PlannedGroup) -> tuple[InstalledWheel, ...]:

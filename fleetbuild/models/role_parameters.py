@@ -231,9 +231,8 @@ class InstallSpec(ChangedRelease):
         dict[str, Any],
         Parameter(
             "The signed statement about the release: C(root), C(manifest) without the values of one"
-            " node, C(wheels) (hashes by file name), C(plan), C(counter), and if wanted C(machine),"
-            " C(features), C(sms), C(replaces) (groups whose releases it may"
-            " replace) and C(valid_until), in seconds since 1970."
+            " node, C(wheels) (hashes by file name), C(plan), C(counter), and if wanted"
+            " C(valid_until), in seconds since 1970."
             " Needed by nodes with a file C(/etc/fleetbuild/allowed_signers).",
         ),
     ] = {}

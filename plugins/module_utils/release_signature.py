@@ -2,10 +2,9 @@
 
 If /etc/fleetbuild/allowed_signers exists (see ALLOWED SIGNERS in ssh-keygen(1)), a node makes a
 release and switches to it only with a signed statement: its folder, its manifest, the hashes of all
-its wheels, its plan, the hardware that they need, the groups whose nodes it may be installed on,
-and a counter. The counter never falls. A
-rollback needs no new signature: the release keeps its statement, whose signer must be allowed. A
-statement for a fleet has the namespace of this fleet, which the file must allow for the signer.
+its wheels, its plan, and a counter, which never falls. A rollback needs no new signature: the
+release keeps its statement, whose signer must be allowed. A statement for a fleet has the namespace
+of this fleet, which the file must allow for the signer.
 Without that file nothing is checked.
 
 Standard library only, Python 3.6 or newer.
@@ -19,7 +18,7 @@ import subprocess
 import tempfile
 import time
 
-from . import release_checks, release_files
+from . import release_files
 from .release_root import Problem
 
 SIGNERS = "/etc/fleetbuild/allowed_signers"
@@ -30,7 +29,6 @@ NAMESPACE = "release{}@fleetbuild.dev"
 FLEET = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\Z")
 STATEMENT = "manifest.json.signed"  # in a release; its signature has .sig after the name
 COUNTER = ".signed"  # beside the releases: the highest counter so far
-CPUINFO = "/proc/cpuinfo"
 SECONDS = 60
 # Values of a manifest that differ between nodes, or that the node itself writes.
 _OWN = ("python", "verified", "files_sha256")
@@ -82,8 +80,6 @@ class Signatures:
                 ["sign-with-allowed"],
             )
         self._check_about(statement, release_id)
-        _check_hardware(statement, release_id)
-        self._check_group(statement, release_id)
         if _expired(statement):
             raise Problem(
                 f"This signature of release {release_id} was valid until"
@@ -165,21 +161,6 @@ class Signatures:
                 ["sign-again"],
             )
 
-    def _check_group(self, statement, release_id):
-        """Raise if the release that serves is of a group that the statement does not name.
-
-        Only its own signed statement tells a node which group it is of.
-        """
-        serving = self._root.serving()
-        now = ((self._kept(serving) if serving else None) or {}).get("manifest", {}).get("group")
-        group, replaces = statement["manifest"].get("group"), statement.get("replaces")
-        if now and replaces is not None and now not in (group, *replaces):
-            raise Problem(
-                f"Release {release_id} was signed for group {group}, and not for a node of group"
-                f" {now}.",
-                ["plan-or-remove"],
-            )
-
     def _highest(self):
         path = os.path.join(self._root.path, COUNTER)
         try:
@@ -236,28 +217,6 @@ def _expired(statement):
 
 def _date(seconds):
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
-
-
-def _check_hardware(statement, release_id):
-    """Raise if the release was signed for other hardware than this node's."""
-    flags, sms = release_checks.cpu(CPUINFO)[1], statement.get("sms", [])
-    lacks = [each for each in statement.get("features", []) if each not in flags]
-    # An old driver does not tell them.
-    gpus = release_checks.gpus() if sms else []
-    has = [gpu[1] for gpu in gpus if gpu[1]]
-    served = any(release_checks.runs_on(built, sm) for built in sms for sm in has)
-    machine = os.uname().machine
-    why = ""
-    if statement.get("machine", machine) != machine:
-        why = "for {}, and this node is {}".format(statement["machine"], machine)
-    elif lacks:
-        why = "for CPUs with {}, which this node lacks".format(" ".join(lacks))
-    elif sms and not gpus:
-        why = "for GPUs of SM {}, and this node shows no GPU".format(" ".join(sms))
-    elif has and not served:
-        why = "for GPUs of SM {}, and this node has {}".format(" ".join(sms), " ".join(has))
-    if why:
-        raise Problem(f"Release {release_id} was signed {why}.", ["plan"])
 
 
 def namespace_of(statement):

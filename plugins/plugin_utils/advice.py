@@ -61,7 +61,6 @@ run-when-idle: Run again when the node is less busy.
 run-with-cache: Run again; the compiler cache keeps finished work.
 see-log: See the log.
 see-log-wheels: See the log; they must be wheels for this Python.
-plan-or-remove: Plan and apply again. If this node's release is damaged, first take it off: fleetbuild remove INVENTORY --limit NODE.
 sign-again: Apply again: that signs the release again.
 sign-again-or-roll-back: Apply again: that signs the release again. To return to the release before, use: fleetbuild rollback INVENTORY. The counter is the time in seconds, so compare the clocks of the controllers too.
 sign-again-or-clock: Apply again: that signs the release again. If the date is wrong, correct this node's clock.

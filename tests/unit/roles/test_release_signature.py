@@ -287,57 +287,6 @@ def test_a_release_of_staging_cannot_be_used_in_production(node: Node) -> None:
     assert node.root.serving() == "b"
 
 
-OWN = {"machine": os.uname().machine, "features": ["fpu", "sse2"], "sms": ["8.6", "9.0"]}
-
-
-@pytest.fixture
-def hardware(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
-    """A node with two features and a GPU of SM 8.9."""
-    cpuinfo = node.folder / "cpuinfo"
-    cpuinfo.write_text("model name\t: a CPU\nflags\t\t: fpu sse2\n")
-    monkeypatch.setattr(signature_of, "CPUINFO", str(cpuinfo))
-    gpus = [("L4", "8.9", "550.1"), ("K80", "3.7", "550.1")]
-    monkeypatch.setattr(signature_of.release_checks, "gpus", lambda: gpus)
-    return node
-
-
-def test_a_release_for_this_hardware_is_made(hardware: Node) -> None:
-    hardware.install(hardware.params("a", **OWN))
-    assert hardware.root.serving() == "a"
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"machine": "riscv64"}, "signed for riscv64, and this node is"),
-        ({"features": ["fpu", "avx2", "fma"]}, "for CPUs with avx2 fma, which this node lacks"),
-        ({"sms": ["9.0"]}, r"for GPUs of SM 9\.0, and this node has 8\.9 3\.7"),
-        ({"sms": ["8.7"]}, "for GPUs of SM"),  # a Jetson's
-    ],
-)
-def test_a_release_that_was_signed_for_other_hardware_is_refused(
-    hardware: Node, change: dict[str, Any], match: str
-) -> None:
-    hardware.install(hardware.params("a", **OWN))
-    problem = hardware.refused(hardware.params("b", **{**OWN, **change}), match)
-    assert problem.fix == ["plan"]
-    assert not os.path.exists(hardware.root["b"])
-
-
-def test_a_release_for_gpus_is_not_made_without_one(
-    hardware: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(signature_of.release_checks, "gpus", list)
-    match = r"for GPUs of SM 8\.6 9\.0, and this node shows no GPU"
-    hardware.refused(hardware.params("a", **OWN), match)
-
-
-def test_hardware_that_was_signed_cannot_be_left_out(hardware: Node) -> None:
-    params = hardware.params("a", **{**OWN, "machine": "riscv64"})
-    del params["statement"]["machine"]
-    hardware.refused(params, "ssh-keygen says")
-
-
 DAY = 24 * 3600
 
 
@@ -391,27 +340,6 @@ def test_a_serving_release_is_signed_again_without_a_new_environment(
     assert Path(node.root["a"], "bin/python").lstat() == environment
     assert Path(node.root.path, ".signed").read_text() == "1020\n"
     assert node.root.serving() == "a"
-
-
-def test_a_release_of_one_group_is_refused_by_a_node_of_another(node: Node) -> None:
-    node.install(node.params("a", group="g1", replaces=["g1"]))
-    problem = node.refused(
-        node.params("b", group="g2", replaces=["g2", "g3"]), "for group g2, and not .* group g1"
-    )
-    assert problem.fix == ["plan-or-remove"]
-    node.install(node.params("c", group="g2", replaces=["g1"]))  # its node changed its group
-    assert node.root.serving() == "c"
-    node.refused(node.params("d", group="g1", replaces=[]), "for group g1, and not .* group g2")
-    assert node.release.go_back(node.root, ALONE, False)["release_id"] == "a"
-    node.install(node.params("e", group="g9"))  # a playbook of one's own names no groups
-
-
-def test_a_group_that_no_signature_names_binds_nothing(node: Node) -> None:
-    node.signers.unlink()
-    node.install({**node.params("a", group="g1"), "statement": {}, "signature": ""})
-    node.allow("ann")
-    node.install(node.params("b", group="g2", replaces=[]))
-    assert node.root.serving() == "b"
 
 
 def test_both_sides_sign_the_same_text() -> None:
