@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import socket
 import tarfile
@@ -268,3 +269,30 @@ def test_a_backend_reaches_neither_the_kernels_keys_nor_the_host_of_this_machine
     assert said.splitlines() == [
         *(f"{name} 1" for name in refused), "AF_UNIX open", "AF_INET open", "keys hidden",
     ]  # fmt: skip
+
+
+KERNEL_FILES = """
+import os
+writable = tried = 0
+for top in ("/proc", "/sys"):
+    for folder, _, names in os.walk(top):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.islink(path) or not os.path.isfile(path):
+                continue
+            tried += 1
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                continue
+            writable += 1
+            print("writable", path)
+print(tried > 100, writable)
+"""
+
+
+@needs_bubblewrap
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root owns files of the kernel")
+def test_no_file_of_the_kernel_can_be_opened_for_writing_by_a_package_of_a_root_controller():
+    told = sandbox.run_confined([str(sandbox.PYTHON), "-I", "-c", KERNEL_FILES], {})
+    assert told.splitlines()[-10:] == ["True 0"]

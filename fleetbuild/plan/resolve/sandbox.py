@@ -87,7 +87,8 @@ def _bubblewrap(readable: Mapping[str, Path]) -> list[str]:
     words += ["--symlink", "scratch", "/tmp"]  # noqa: S108  (inside)
     for inside, path in readable.items():
         words += ["--ro-bind", str(path), inside]
-    return [*words, "--chdir", "/scratch"]
+    # Started by root, the program is root for files of the kernel, such as those of sysctl.
+    return [*words, "--remount-ro", "/proc", "--chdir", "/scratch"]
 
 
 @cache
