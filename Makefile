@@ -116,7 +116,7 @@ test-long: test-packages ## the tests that take longer than make test may
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
 	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
 
-soak: test-packages ## every fault at every stage, and 330 random schedules: some 13 hours, RECORD=FILE to go on later; SOAK=read-only for some
+soak: test-packages ## every fault at every stage, and 300 random schedules: some 13 hours, RECORD=FILE to go on later; SOAK=read-only for some
 	@echo "== faults on real SSH nodes"
 	@$(PY) -m pytest tests/faults --soak $(if $(SOAK),-k '$(SOAK)') $(if $(RECORD),--record '$(RECORD)') $(PYTEST_ARGS)
 

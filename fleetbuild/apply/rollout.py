@@ -74,7 +74,6 @@ def _roll_out_all(
         at_once=at_once,
         forks=run.tools.forks,
         bandwidth=run.plan.bandwidth is not None,
-        chains=run.plan.peer_port is not None,
     ) as shared:
         tools = replace(run.tools, run_playbook=shared.run)
         run = replace(run, tools=tools, on_event=one_by_one(run.on_event))

@@ -420,8 +420,6 @@ def _warnings(result: Mapping[str, Any]) -> Iterator[tuple[Stage, str]]:
     """Yield what an operator should know of a step that went well."""
     if took_over := str(result.get("took_over") or "")[:600]:
         yield "install", took_over
-    if not_given := result.get("not_given"):
-        yield "distribute", f"this machine sent the files: {not_given}"
     if result.get("made_by") == "pip":
         yield "install", "pip installed the wheels: nothing faster could be used here"
 

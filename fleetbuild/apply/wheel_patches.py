@@ -117,7 +117,7 @@ def _pays(plan: Plan, wheel: InstalledWheel, nodes: int) -> bool:
 
     Nodes that give files to each other need the link for each file once.
     """
-    size = wheel.size * (1 if plan.peer_port else nodes)
+    size = wheel.size * nodes
     saved = _SAVED * size / (125_000 * (plan.bandwidth or math.inf))
     return saved > installed_size(wheel.path) / _PACE
 

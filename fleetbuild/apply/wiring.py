@@ -79,7 +79,6 @@ class FleetAccess:
     forks: int
     install_path: str
     bandwidth: float | None = None
-    peer_port: int | None = None
     # Set when one thread is interrupted: then the other threads start no more playbooks.
     stopping: threading.Event = field(default_factory=threading.Event)
     # Node -> the interpreter for Ansible's modules, as the last probe found it.
@@ -143,7 +142,6 @@ class FleetAccess:
             state_dir=self.state.root,
             forks=self.forks,
             bandwidth=self.bandwidth,
-            peer_port=self.peer_port,
             interpreters=self._interpreters,
             ciphers=self._ciphers,
             silence=_SILENCE_FACTOR * self.timeout,

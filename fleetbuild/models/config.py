@@ -152,13 +152,6 @@ class Distribute(Frozen):
         " SSH; where that is quicker, upgrades of large wheels send patches to nodes with zstd,"
         " which this machine needs, too; default: no limit",
     )
-    peer_port: int | None = Field(
-        None,
-        ge=1024,
-        le=65535,
-        description="a TCP port at which nodes give files to each other while they are installed;"
-        " default: this machine sends every file to every node",
-    )
 
 
 class Hook(Frozen):

@@ -23,9 +23,8 @@ BROKEN = """#!/bin/sh
 pytestmark = pytest.mark.skipif(not shutil.which("zstd"), reason="no zstd")
 
 
-@pytest.mark.parametrize("peer_port", [None, 47123])
 def test_an_upgrade_sends_a_patch_where_zstd_is(
-    make_lab: Callable[..., Lab], tmp_path: Path, peer_port: int | None
+    make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
     program = shutil.which("zstd")
     zstd = {"volumes": [f"{program}:/usr/local/bin/zstd:ro"]}
@@ -41,7 +40,7 @@ def test_an_upgrade_sends_a_patch_where_zstd_is(
         make_wheel(tmp_path / "wheels", "large", version, files=files)
     config = Config.model_validate({
         "index": [str(tmp_path / "wheels")], "build": {"policy": "published"},
-        "distribute": {"bandwidth": 40, "peer_port": peer_port}, "rollout": {"canary": 0},
+        "distribute": {"bandwidth": 40}, "rollout": {"canary": 0},
     })  # fmt: skip
     told: list[Event] = []
 

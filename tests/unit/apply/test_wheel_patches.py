@@ -63,12 +63,12 @@ class Fleet:
     def group(self) -> PlannedGroup:
         return group("avx", list(NODES), dependencies=(self.new,))
 
-    def apply(self, bandwidth: float | None = 10, peer_port: int | None = None) -> list[list[str]]:
+    def apply(self, bandwidth: float | None = 10) -> list[list[str]]:
         """Apply; return the sources of the patches that each wave of nodes may get."""
         fleet = FakeFleet(facts=dict(self.nodes), store=self.store)
         self.told.clear()
         run = fleet.run(
-            plan(self.group, bandwidth=bandwidth, peer_port=peer_port),
+            plan(self.group, bandwidth=bandwidth),
             self.folder / "state",
             self.told,
         )
@@ -119,11 +119,6 @@ def test_each_node_may_get_the_patch_which_is_made_once(
     monkeypatch.setattr(wheel_patches, "_SMALLEST", SIZE // 2)
     assert fleet.apply() == [[fleet.old.sha256]] * 3
     assert patch["sha256"] == sha256_of(Path(patch["path"]))
-
-
-def test_nodes_that_give_files_to_each_other_need_the_link_once(fleet: Fleet) -> None:
-    assert fleet.apply(bandwidth=80, peer_port=47100) == [[], [], []]
-    assert fleet.apply(bandwidth=80) == [[fleet.old.sha256]] * 3
 
 
 def test_none_is_made_over_a_fast_link_or_without_zstd_or_for_a_small_wheel(
