@@ -149,8 +149,7 @@ class Distribute(Frozen):
         None,
         ge=0.1,
         description="Mbit/s for all files that go to nodes at the same time, which share it; over"
-        " SSH; where that is quicker, upgrades of large wheels send patches to nodes with zstd,"
-        " which this machine needs, too; default: no limit",
+        " SSH; default: no limit",
     )
 
 

@@ -31,7 +31,6 @@ class ActionModule(ActionBase):
         folder, files = _plain(self._task.args["folder"]), self._task.args["files"]
         if self._task.check_mode or not files:
             return {**result, "changed": bool(files)}
-        result["patches"] = sum("source" in file for file in files)
         self._files = {file["sha256"]: file["path"] for file in files}
         try:
             with watched(self._connection, task_vars["inventory_hostname"]):

@@ -141,47 +141,6 @@ options:
             type: list
             elements: str
         default: []
-      patches:
-        description: 'Patches by which wheels can be made from wheels of other releases.
-          One is sent in place of its wheel if the node has what it takes: the other wheel,
-          the program zstd (1.4.5 or newer), memory and disk, and a zlib that compresses
-          as the controller''s.'
-        type: list
-        elements: dict
-        suboptions:
-          path:
-            description: Its path on the controller.
-            type: str
-            required: true
-          file:
-            description: The file's name.
-            type: str
-            required: true
-          sha256:
-            description: Its hash.
-            type: str
-            required: true
-          size:
-            description: 'Its size in bytes. A file of another size is not read. 0 if it
-              is unknown: then no file of more than 8 GiB is read.'
-            type: int
-          source:
-            description: The hash of the wheel that it is applied to.
-            type: str
-            required: true
-          wheel:
-            description: The hash of the wheel that it makes.
-            type: str
-            required: true
-          bytes:
-            description: The size of both wheels unpacked, which it takes in memory.
-            type: int
-            required: true
-          zlib:
-            description: A hash of a sample that the controller's zlib compressed.
-            type: str
-            required: true
-        default: []
       installer:
         description: 'The program that installs the wheels: C(path) on the controller, C(file),
           C(sha256) and C(size). A C(file) that ends in C(.pyz) is run by the Python of
@@ -311,8 +270,7 @@ login_uid:
   returned: state is begun, and O(begun) is given
   type: int
 missing:
-  description: The wheels, or patches in place of them, and what installs them, as far as they are
-    still to be sent.
+  description: The wheels, and what installs them, as far as they are still to be sent.
   returned: state is begun
   type: list
   elements: dict
@@ -375,7 +333,6 @@ from ..module_utils.release_receiving import (
     can_enter,
     expect,
     forget,
-    forget_attempts,
     incoming,
     missing,
     staged,
@@ -482,8 +439,6 @@ def begin(root, params, check):
     if check:
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     with locked(root):
-        if params["staging"]:
-            forget_attempts(params)
         if not whole:
             refuse_small_disk(root, params, found["missing"])
         # Of what an earlier run copied, only these files stay on the node.
@@ -584,21 +539,6 @@ SPEC = {
             "sha256": {"type": "str", "required": True},
             "size": {"type": "int"},
             "commands": {"type": "list", "elements": "str"},
-        },
-        "default": [],
-    },
-    "patches": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            "path": {"type": "str", "required": True},
-            "file": {"type": "str", "required": True},
-            "sha256": {"type": "str", "required": True},
-            "size": {"type": "int"},
-            "source": {"type": "str", "required": True},
-            "wheel": {"type": "str", "required": True},
-            "bytes": {"type": "int", "required": True},
-            "zlib": {"type": "str", "required": True},
         },
         "default": [],
     },

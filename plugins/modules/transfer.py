@@ -45,8 +45,4 @@ changed:
   description: Whether there was something to send.
   returned: always
   type: bool
-patches:
-  description: How many of the files are patches, each in place of a wheel.
-  returned: if there was something to send
-  type: int
 """
