@@ -77,13 +77,12 @@ def wave(
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
     shared = shared_parameters(run, progress, group)
-    size = _size(shared["wheels"])
     manifests = {name: manifest(run, progress, group, name) for name in names}
     specs = {
         name: InstallSpec(
             **shared,
             **_own_parameters(run, progress, manifests[name], name, pods.get(name, {})),
-            installer=installer_for(progress.facts[name], group.target.python, size),
+            installer=installer_for(progress.facts[name]),
         ).model_dump(mode="json", exclude_unset=True)
         for name in names
     }

@@ -187,11 +187,9 @@ class InstallSpec(ChangedRelease):
     installer: Annotated[
         dict[str, str | int],
         Parameter(
-            "The program that installs the wheels: C(path) on the controller, C(file), C(sha256)"
-            " and C(size). A C(file) that ends in C(.pyz) is run by the Python of the release, 3.10"
-            " or newer, with the paths of the wheels, and is removed afterwards. Another is uv,"
-            " which is kept beside the releases; the node unpacks it if C(file) ends in C(.gz)."
-            " Without a program, or where the node does not run it, pip installs the wheels.",
+            "uv, which installs the wheels: C(path) on the controller, C(file), C(sha256) and"
+            " C(size). The node keeps it beside the releases, and unpacks it if C(file) ends in"
+            " C(.gz). Without it, or where the node does not run it, pip installs the wheels.",
         ),
     ] = {}
     python: Annotated[

@@ -142,11 +142,9 @@ options:
             elements: str
         default: []
       installer:
-        description: 'The program that installs the wheels: C(path) on the controller, C(file),
-          C(sha256) and C(size). A C(file) that ends in C(.pyz) is run by the Python of
-          the release, 3.10 or newer, with the paths of the wheels, and is removed afterwards.
-          Another is uv, which is kept beside the releases; the node unpacks it if C(file)
-          ends in C(.gz). Without a program, or where the node does not run it, pip installs
+        description: 'uv, which installs the wheels: C(path) on the controller, C(file),
+          C(sha256) and C(size). The node keeps it beside the releases, and unpacks it if
+          C(file) ends in C(.gz). Without it, or where the node does not run it, pip installs
           the wheels.'
         type: dict
         default: {}
@@ -292,7 +290,7 @@ active:
   returned: state is present
   type: bool
 made_by:
-  description: What installed the wheels, C(uv), C(installer) or C(pip); C(venv) for a release
+  description: What installed the wheels, C(uv) or C(pip); C(venv) for a release
     without wheels, C(manifest) if only the manifest changed. Empty if nothing changed.
   returned: state is present
   type: str
@@ -335,14 +333,13 @@ from ..module_utils.release_receiving import (
     forget,
     incoming,
     missing,
-    staged,
     wanted_files,
 )
 from ..module_utils.release_root import Problem, Root
 from ..module_utils.release_signature import Signatures
 from ..module_utils.release_switching import activate, go_back, take_off
 from ..module_utils.release_verifying import verify_made
-from ..module_utils.wheel_installer import LIBRARY, tool_paths
+from ..module_utils.wheel_installer import tool_paths
 
 FREE_NAME = re.compile(
     r"(?!(current|history|releases|wheels)([.]new)?\Z)[A-Za-z0-9][A-Za-z0-9._-]*\Z"
@@ -593,9 +590,6 @@ def main():
     used += [params["staging"]] if params["staging"] else []
     if params["staging"] and params["installer"]:
         used += tool_paths(params["path"], params["installer"])
-        if params["installer"]["file"].endswith(LIBRARY):  # it is run from where it arrived
-            program = staged(params, params["installer"])
-            used += [os.path.dirname(program), program]
     try:
         root.check(*used, params["path"])
         result = step(root, params, check)
