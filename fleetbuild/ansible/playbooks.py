@@ -106,8 +106,7 @@ class RunPlaybook(Protocol):
 class Playbooks:
     """Playbooks on the hosts of one inventory; what they print is saved in state_dir/runs.
 
-    `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one;
-    `ciphers` to a value of ssh's option Ciphers, used where it is the same for all hosts. A
+    `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
     host that does not answer for `silence` seconds is unreachable. All hosts that get files at the
     same time share `bandwidth`, in Mbit/s. Ctrl-C stops Ansible and its workers; `stopping` does
     the same for runs outside of the main thread.
@@ -119,7 +118,6 @@ class Playbooks:
     forks: int = 25
     bandwidth: float | None = None
     interpreters: Mapping[str, str] = field(default_factory=dict)
-    ciphers: Mapping[str, str] = field(default_factory=dict)
     silence: float = SILENCE
     stopping: Callable[[], bool] = lambda: False
 
@@ -150,12 +148,9 @@ class Playbooks:
                 *vault_arguments(self.secrets),
                 str(_laid_out(private, name)),
             ]
-            ciphers = {self.ciphers.get(host, "") for host in limit}
             env = {
                 **_environment(settings, name),
-                **connections(
-                    settings, self.silence, private, ciphers.pop() if len(ciphers) == 1 else ""
-                ),
+                **connections(settings, self.silence, private),
             }
             code = interruptible(
                 lambda cancelled: stream(
