@@ -116,7 +116,7 @@ test-long: test-packages ## the tests that take longer than make test may
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
 	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
 
-soak: test-packages ## every fault at every stage, and 330 random schedules: some 13 hours, RECORD=FILE to go on later; SOAK=read-only for some
+soak: test-packages ## every fault at every stage, and 300 random schedules: some 13 hours, RECORD=FILE to go on later; SOAK=read-only for some
 	@echo "== faults on real SSH nodes"
 	@$(PY) -m pytest tests/faults --soak $(if $(SOAK),-k '$(SOAK)') $(if $(RECORD),--record '$(RECORD)') $(PYTEST_ARGS)
 
@@ -152,7 +152,7 @@ lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
 
 bench: test-packages ## all of docs/benchmarks.md, beside what users would pick instead: an hour or two
-	@.ci/packages clustershell openssh-server zstd
+	@.ci/packages clustershell openssh-server
 	@[ -x $(LIBTORRENT)/bin/python ] || .venv/bin/uv venv --quiet --python $(PY) $(LIBTORRENT)
 	@.venv/bin/uv pip install --quiet --python $(LIBTORRENT)/bin/python libtorrent==2.1.1
 	@echo "== benchmark: probing 50 SSH nodes; writes docs/benchmarks.md"
@@ -166,9 +166,8 @@ bench: test-packages ## all of docs/benchmarks.md, beside what users would pick 
 	@$(PY) -m benchmarks.install --nodes 2 --megabytes 190
 	@echo "== benchmark: installing on this machine"
 	@$(PY) -m benchmarks.install --here
-	@echo "== benchmark: upgrading one of two packages; upgrading a large wheel by a patch"
+	@echo "== benchmark: upgrading one of two packages"
 	@$(PY) -m pytest -q -s tests/fleet/test_kept_wheels.py
-	@$(PY) -m benchmarks.patch
 	@echo "== benchmark: a large file to many nodes on slow links"
 	@$(PY) -m benchmarks.distribution --python $(LIBTORRENT)/bin/python
 	@echo "== benchmark: planning for many nodes"

@@ -1,6 +1,6 @@
-"""A large file to many nodes on slow links: star, chain, scp, clush, libtorrent.
+"""A large file to many nodes on slow links: star, scp, clush, libtorrent.
 
-python -m benchmarks.distribution [--nodes 16] [--megabytes 100] [--mbit 100] [--ways chain …]
+python -m benchmarks.distribution [--nodes 16] [--megabytes 100] [--mbit 100] [--ways star …]
     [--python PATH]
 
 Controller and nodes are network namespaces of this machine, each with an sshd, behind one bridge.
@@ -15,13 +15,12 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,10 +103,6 @@ class Fleet:
         for sshd in self.sshds:
             sshd.wait()
         self.sshds.clear()
-        for number in range(1, self.nodes + 1):  # servers wait 30 s for later nodes
-            for pid in pids_of(number):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
 
 
 def end(running: subprocess.Popen[bytes]) -> None:
@@ -166,15 +161,15 @@ def peers(
         peer.end()
 
 
-def transfer(fleet: Fleet, peers: dict[str, object]) -> subprocess.Popen[bytes]:
-    """Start to send it by the module `transfer`, to all nodes at once."""
+def star(fleet: Fleet, _: str) -> None:
+    """Send it by the module `transfer`, from the controller to all nodes at once."""
     link = fleet.folder / "play/collections/ansible_collections/fleetbuild/core"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(HERE)
     book, hosts = fleet.folder / "play/book.yml", fleet.folder / "play/hosts.json"
     files = [{"path": str(fleet.file), "sha256": "part", "file": "file"}]
-    task = {"folder": str(fleet.folder / "node"), "files": files, "peers": peers}
+    task = {"folder": str(fleet.folder / "node"), "files": files}
     play = {"hosts": "all", "gather_facts": False, "tasks": [{"fleetbuild.core.transfer": task}]}
     book.write_text(json.dumps([play]))
     arguments = {
@@ -183,58 +178,9 @@ def transfer(fleet: Fleet, peers: dict[str, object]) -> subprocess.Popen[bytes]:
         "ansible_ssh_args": "-o ControlMaster=no",
         "ansible_python_interpreter": sys.executable,
     }
-    nodes = {name: arguments | {"fleetbuild_peer_address": address(number)}
-             for number, name in enumerate(fleet.names, 1)}  # fmt: skip
+    nodes = dict.fromkeys(fleet.names, arguments)
     hosts.write_text(json.dumps({"all": {"hosts": nodes}}))
-    return fleet.start(SCRIPTS / "ansible-playbook", "-i", hosts, "--forks", "25", book)
-
-
-def star(fleet: Fleet, _: str) -> None:
-    """Send it from the controller to each node."""
-    end(transfer(fleet, {}))
-
-
-def chain(fleet: Fleet, _: str, harm: signal.Signals | None = None) -> None:
-    """Send it to one node, and from each node to the next one.
-
-    The program on the middle node gets the signal `harm` once half of the file is there.
-    """
-    folder = fleet.folder / "peers"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    running = transfer(fleet, {"port": PORT, "folder": str(folder), "bandwidth": 0})
-    if harm:
-        middle = middle_node(fleet, folder / "state.json")
-        received = fleet.received(middle)
-        while not received.exists() or received.stat().st_size < fleet.size // 2:
-            time.sleep(0.02)
-        os.kill(serving_process(fleet.names.index(middle) + 1), harm)
-    end(running)
-
-
-def middle_node(fleet: Fleet, state: Path) -> str:
-    """Return the node in the middle of the chain, once all have joined it."""
-    while True:
-        with suppress(OSError, ValueError):  # it is being written
-            links = json.loads(state.read_text())["links"]
-            if len(links) == fleet.nodes:
-                return str(links[fleet.nodes // 2]["node"])
-        time.sleep(0.02)
-
-
-def serving_process(number: int) -> int:
-    """Return the process of a node that gives the file to others: the child of the one by ssh."""
-    python = b"\0-I\0-\0"
-    return max(
-        pid for pid in pids_of(number) if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(python)
-    )
-
-
-def pids_of(number: int) -> list[int]:
-    """Return the processes of a node."""
-    line = ["ip", "netns", "pids", f"fbd-{number}"]
-    said = subprocess.run(line, capture_output=True, text=True, check=False).stdout
-    return list(map(int, said.split()))
+    fleet.run(SCRIPTS / "ansible-playbook", "-i", hosts, "--forks", "25", book)
 
 
 def scp(fleet: Fleet, _: str) -> None:
@@ -288,15 +234,6 @@ WAYS: dict[str, tuple[str, Way]] = {
     "clush": ("clush --copy, all nodes at once", clush),
     "clush-tree": ("clush --copy, tree of four gateways with keys", clush_tree),
     "libtorrent": ("libtorrent, already on the nodes", torrent),
-    "chain": ("the same with `distribute.peer_port`: each node gives it to the next one", chain),
-    "chain-killed": (
-        "the same; the program on the middle node is killed half-way",
-        lambda fleet, python: chain(fleet, python, signal.SIGKILL),
-    ),
-    "chain-silent": (
-        "the same; it falls silent half-way",
-        lambda fleet, python: chain(fleet, python, signal.SIGSTOP),
-    ),
 }
 
 

@@ -3,7 +3,7 @@
 `torrent.py FILE TORRENT` writes the torrent of a file. Without arguments, the first line of
 standard input is a JSON object: `address` and `port` of this peer, the `folder` of the file, the
 path of the `torrent`, and `peers`. Peers are named, so tracker, DHT and multicast are off. Prints
-and ends as benchmarks/relay.py does.
+its process id, then a line once the file is there; ends with its standard input.
 """
 
 import json

@@ -308,7 +308,6 @@ class Fleet:
         access = replace(
             self._access(plan.install_path, plan.timeout),
             bandwidth=plan.bandwidth,
-            peer_port=plan.peer_port,
         )
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:

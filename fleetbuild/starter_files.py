@@ -55,7 +55,6 @@ packages:                       # the packages of the release, pinned; one envir
 
 # distribute:
 #   bandwidth: null             # Mbit/s for all files that go to nodes at the same time
-#   peer_port: null             # 47100: nodes give files to each other at this TCP port
 
 # rollout:
 #   canary: 1                   # how many nodes of each group go first; the weakest are chosen

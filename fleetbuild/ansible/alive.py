@@ -1,16 +1,15 @@
 """Make connections notice a silent node, and end the processes of a run that is interrupted.
 
-In: Ansible's settings, the private folder of a run, ciphers, its work. Out: variables for
+In: Ansible's settings, the private folder of a run, its work. Out: variables for
 ansible-playbook, an exit code.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from fleetbuild.ansible._watch import processes_of
@@ -19,37 +18,24 @@ from fleetbuild.ansible.settings import Settings
 _MISSED = 3  # keepalives without an answer before ssh gives up
 _GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 _PROGRAMS = ("ssh", "sftp", "scp")
-# The option, perhaps behind others without a value: -F FILE, -FFILE, -4F FILE.
-_NAMES_FILE = re.compile("-[346AaCfGgKkMNnpqrsTtVvXxYy]*F")
 
 
-def connections(
-    settings: Settings, silence: float, private: Path, ciphers: str = ""
-) -> dict[str, str]:
+def connections(settings: Settings, silence: float, private: Path) -> dict[str, str]:
     """Variables that make ssh give up after `silence` seconds without an answer.
 
-    `ciphers` is a value for its option Ciphers. ssh uses the first value of an option and the extra
-    arguments come last, so the user's ssh_args and ssh_common_args win. The control sockets that
-    Ansible shares between tasks are in the run's folder: a shared connection to a dead node, left
-    by another run, would hang this run.
+    ssh uses the first value of an option and the extra arguments come last, so the user's ssh_args
+    and ssh_common_args win. The control sockets that Ansible shares between tasks are in the run's
+    folder: a shared connection to a dead node, left by another run, would hang this run.
     """
     interval = max(1, round(silence / (_MISSED + 1)))
     ours = f"-o ServerAliveInterval={interval} -o ServerAliveCountMax={_MISSED}"
     env = {}
     for name in _PROGRAMS:
         given = settings.get(f"ssh.{name}_extra_args") or ""
-        # A configuration file of the user's may choose.
-        quick = ciphers and not names_configuration(given.split())
-        words = (given, ours, f"-o Ciphers={ciphers}" if quick else "")
-        env[f"ANSIBLE_{name.upper()}_EXTRA_ARGS"] = " ".join(filter(None, words))
+        env[f"ANSIBLE_{name.upper()}_EXTRA_ARGS"] = f"{given} {ours}".strip()
     if not settings.keys() & {"ssh.control_path", "ssh.control_path_dir"}:
         env["ANSIBLE_SSH_CONTROL_PATH_DIR"] = str(private / "cp")
     return env
-
-
-def names_configuration(words: Iterable[str]) -> bool:
-    """Return whether arguments of ssh, sftp or scp name a configuration file."""
-    return any(map(_NAMES_FILE.match, words))
 
 
 def _end_connections(private: Path) -> None:

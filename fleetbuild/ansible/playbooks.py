@@ -106,11 +106,10 @@ class RunPlaybook(Protocol):
 class Playbooks:
     """Playbooks on the hosts of one inventory; what they print is saved in state_dir/runs.
 
-    `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one;
-    `ciphers` to a value of ssh's option Ciphers, used where it is the same for all hosts. A
+    `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
     host that does not answer for `silence` seconds is unreachable. All hosts that get files at the
-    same time share `bandwidth`, in Mbit/s. With `peer_port`, nodes give files to each other. Ctrl-C
-    stops Ansible and its workers; `stopping` does the same for runs outside of the main thread.
+    same time share `bandwidth`, in Mbit/s. Ctrl-C stops Ansible and its workers; `stopping` does
+    the same for runs outside of the main thread.
     """
 
     inventory: str
@@ -118,9 +117,7 @@ class Playbooks:
     secrets: Secrets = field(default_factory=Secrets)
     forks: int = 25
     bandwidth: float | None = None
-    peer_port: int | None = None
     interpreters: Mapping[str, str] = field(default_factory=dict)
-    ciphers: Mapping[str, str] = field(default_factory=dict)
     silence: float = SILENCE
     stopping: Callable[[], bool] = lambda: False
 
@@ -142,7 +139,7 @@ class Playbooks:
         hosts = min(forks, len(limit))
         interpreters = {} if "INTERPRETER_PYTHON" in settings else dict(self.interpreters)
         with private_dir() as private:
-            extravars = {**extravars, **self._ways_of_files(share, hosts, private)}
+            extravars = {**extravars, **self._limit_of_files(share, hosts)}
             arguments = [
                 *("-i", self.inventory, "--forks", str(forks)),
                 *_own_inventory(interpreters, local_hosts(self.inventory), private),
@@ -151,12 +148,9 @@ class Playbooks:
                 *vault_arguments(self.secrets),
                 str(_laid_out(private, name)),
             ]
-            ciphers = {self.ciphers.get(host, "") for host in limit}
             env = {
                 **_environment(settings, name),
-                **connections(
-                    settings, self.silence, private, ciphers.pop() if len(ciphers) == 1 else ""
-                ),
+                **connections(settings, self.silence, private),
             }
             code = interruptible(
                 lambda cancelled: stream(
@@ -180,19 +174,10 @@ class Playbooks:
             )
         return run.hosts(limit)
 
-    def _ways_of_files(self, share: Fraction, hosts: int, private: Path) -> dict[str, Any]:
-        """Return the variables that say how files get to this number of hosts at a time."""
-        ways: dict[str, Any] = {}
+    def _limit_of_files(self, share: Fraction, hosts: int) -> dict[str, int]:
+        """Return the variable that limits what goes to each of this number of hosts at a time."""
         kilobits = int((self.bandwidth or 0) * 1000 * share)
-        if kilobits:
-            ways["fleetbuild_bandwidth"] = max(1, kilobits // hosts)
-        if self.peer_port and hosts > 1:
-            folder = private / "peers"
-            folder.mkdir()
-            ways["fleetbuild_peers"] = {
-                "port": self.peer_port, "folder": str(folder), "bandwidth": kilobits,
-            }  # fmt: skip
-        return ways
+        return {"fleetbuild_bandwidth": max(1, kilobits // hosts)} if kilobits else {}
 
 
 def new_log(folder: Path, name: str) -> Path:

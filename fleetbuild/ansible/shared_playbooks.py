@@ -61,15 +61,11 @@ class SharedPlaybooks:
         at_once: int,
         forks: int,
         bandwidth: bool = False,
-        chains: bool = False,
     ) -> None:
         self._run_playbook, self._forks = run_playbook, forks
         self._groups, self._at_once = groups, at_once
         # Without a limit, a host needs no more than its fork.
         self._bandwidth = bandwidth
-        # The hosts of a chain (plugins/plugin_utils/chain.py) use its whole bandwidth one after the
-        # other, so none gives a part of it back. Then each group has a playbook of its own.
-        self._separate = bandwidth and chains
         self._requests: list[_Request] = []  # not yet started
         self._playbooks: list[_Playbook] = []
         self._threads: list[Thread] = []  # one for each playbook
@@ -121,7 +117,7 @@ class SharedPlaybooks:
 
     def _all_ask(self) -> bool:
         """Return whether each working group has asked, so that no other request will come."""
-        return self._separate or len(self._requests) >= self._working()
+        return len(self._requests) >= self._working()
 
     def _start(self, first: _Request) -> bool:
         """Start a playbook for this request and others that can join it, if enough is free."""
@@ -133,7 +129,7 @@ class SharedPlaybooks:
         if free < min(due, needed):
             return False
         share = min(due, free) if self._bandwidth else min(due, needed, free)
-        slots = 1 if self._separate else min(len(requests), int(self._forks * share))
+        slots = min(len(requests), int(self._forks * share))
         playbook = _Playbook(requests, share, slots, set(requests))
         thread = Thread(target=self._play, args=(first.name, playbook, joined))
         self._requests.remove(first)
@@ -152,7 +148,7 @@ class SharedPlaybooks:
         Behind the many hosts of one group, the few of another would hold up its next wave.
         """
         joined, hosts = [first], len(first.limit)
-        for request in () if self._separate else self._requests:
+        for request in self._requests:
             due = Fraction(len(joined) + 1, self._working())
             fits = hosts + len(request.limit) <= self._forks * due
             if request is not first and request.name == first.name and fits:

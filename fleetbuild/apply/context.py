@@ -25,7 +25,6 @@ from fleetbuild.models import (
     Facts,
     Inventory,
     LockedFile,
-    Manifest,
     NodeResult,
     OnEvent,
     Plan,
@@ -39,7 +38,6 @@ from fleetbuild.models import (
 from fleetbuild.models.config import Hook
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
-from fleetbuild.models.role_parameters import WheelPatch
 from fleetbuild.probe.facts import Prober
 from fleetbuild.state import StateDir
 from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
@@ -83,10 +81,6 @@ class Wheels(Protocol):
 
         `check_cancelled` is called during the download; an exception from it stops the download.
         """
-        ...
-
-    def find_served(self, manifest: Manifest, package: str) -> Sequence[Path]:
-        """Return the stored wheels of this package that a release on a node may hold."""
         ...
 
 
@@ -172,9 +166,6 @@ class Progress:
     missing: Mapping[str, FleetbuildError] = field(
         default_factory=dict
     )  # could not be fetched, by identity
-    patches: Mapping[str, tuple[WheelPatch, ...]] = field(
-        default_factory=dict
-    )  # by the hash of the wheel that they make
     manifests: tuple[str, ...] = ()
     labels: Mapping[str, LabelResult] = field(default_factory=dict)  # by node
     changed: bool = False

@@ -27,7 +27,6 @@ from fleetbuild.apply.wave import (
     sign_release,
     wave,
 )
-from fleetbuild.apply.wheel_patches import add_patches
 from fleetbuild.audit.ownership import owners
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.rungs import RUNGS
@@ -46,7 +45,6 @@ def rollout(run: Run, progress: Progress) -> Progress:
     """Install, verify and activate the release: canaries first, then batch by batch."""
     clean_up(run, progress)
     groups = [group for group in pending_groups(run.plan, progress.nodes) if group.nodes]
-    progress = add_patches(run, progress)
     drained = run.journal.left_drained()
     nodes, labels, changed = {**progress.nodes}, {**progress.labels}, progress.changed
     for group, group_progress in zip(groups, _roll_out_all(run, progress, groups), strict=True):
@@ -74,7 +72,6 @@ def _roll_out_all(
         at_once=at_once,
         forks=run.tools.forks,
         bandwidth=run.plan.bandwidth is not None,
-        chains=run.plan.peer_port is not None,
     ) as shared:
         tools = replace(run.tools, run_playbook=shared.run)
         run = replace(run, tools=tools, on_event=one_by_one(run.on_event))

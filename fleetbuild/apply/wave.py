@@ -77,13 +77,12 @@ def wave(
     root = release_root(run.plan.install_path, run.plan.release)
     pods = run.tools.labels.mounted_releases(names, root)
     shared = shared_parameters(run, progress, group)
-    size = _size(shared["wheels"])
     manifests = {name: manifest(run, progress, group, name) for name in names}
     specs = {
         name: InstallSpec(
             **shared,
             **_own_parameters(run, progress, manifests[name], name, pods.get(name, {})),
-            installer=installer_for(progress.facts[name], group.target.python, size),
+            installer=installer_for(progress.facts[name]),
         ).model_dump(mode="json", exclude_unset=True)
         for name in names
     }
@@ -146,11 +145,11 @@ class _Install:
             _tell_failure(self._run, result, host)
 
     def _play(self, names: Sequence[str], **changes: Any) -> dict[str, RoleResult]:
-        """Play the playbook; nodes that cannot use a file as it arrived get all whole, once."""
+        """Play the playbook; nodes where a file arrived damaged get the files again, once."""
         replies = self._play_once(names, changes)
         again = [name for name in names if _lacks_a_file(replies.get(name), self.hosts.get(name))]
         if again:
-            replies |= self._play_once(again, {**changes, "patches": []}, is_last=True)
+            replies |= self._play_once(again, changes, is_last=True)
         return replies
 
     def _play_once(
@@ -165,7 +164,7 @@ class _Install:
             reply = replies.get(event.host)
             if reply and _lacks_a_file(reply, event.ended) and not is_last:
                 about = {"node": event.host, "group": self._group.name}
-                said = f"{failure_reason(reply)} It is sent again, whole"
+                said = f"{failure_reason(reply)} It is sent again"
                 self._run.tell("distribute", "warning", said, **about)
             else:
                 self.report(self._result(event.host, replies, event.ended), event.ended)
@@ -188,7 +187,7 @@ class _Install:
 
 
 def _lacks_a_file(reply: RoleResult | None, host: HostRun | None) -> bool:
-    """Return whether a file arrived damaged, or a wheel could not be made from its patch."""
+    """Return whether a file arrived damaged."""
     answers = host is not None and host.state == "failed"
     return answers and reply is not None and reply.of == "failure" and reply.fix == _COPY_AGAIN
 
@@ -223,7 +222,6 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
     """Return the parameters of the install role that all nodes of a group share."""
     wheels = installed_wheels(progress, group)
     copied = _size(wheels)
-    patches = [patch for wheel in wheels for patch in progress.patches.get(wheel.sha256, ())]
     return {
         "controller": run.state.controller(),
         "plan": run.plan.digest[:16],
@@ -233,7 +231,6 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
         "release": run.plan.release,
         "release_id": str(group.release_id),
         "wheels": wheels,
-        **({"patches": patches} if patches else {}),
         "keep": run.plan.keep,
         "verify": {
             "imports": [name for wheel in group.wheels for name in _imports(run, progress, wheel)],
@@ -385,29 +382,17 @@ def _listen(
     step, verification = step_of(event.task), event.result.get("verification")
     # A release that fails its verification is installed.
     if step and step.ends and (event.state in ("ok", "changed") or verification):
-        said = _arrival(event.result) if step.stage == "distribute" else ""
-        run.tell(step.stage, "ok", said, **about)
+        run.tell(step.stage, "ok", **about)
     if isinstance(verification, dict) and verification.get("ok") is True:
         run.tell("verify", "ok", **about)
     if reply and reply.of == "install" and reply.active:
         _tell_served(run, group, event.host)
 
 
-def _arrival(result: Mapping[str, Any]) -> str:
-    """Return how files came to a node, if not all of them whole and from this machine."""
-    giver, patches = result.get("given_by"), result.get("patches")
-    said = [f"from {giver}"] if giver else []
-    as_what = "a patch" if patches == 1 else "patches"
-    said += [f"{'' if giver else 'wheels copied, '}{patches} as {as_what}"] if patches else []
-    return ", ".join(said)
-
-
 def _warnings(result: Mapping[str, Any]) -> Iterator[tuple[Stage, str]]:
     """Yield what an operator should know of a step that went well."""
     if took_over := str(result.get("took_over") or "")[:600]:
         yield "install", took_over
-    if not_given := result.get("not_given"):
-        yield "distribute", f"this machine sent the files: {not_given}"
     if result.get("made_by") == "pip":
         yield "install", "pip installed the wheels: nothing faster could be used here"
 

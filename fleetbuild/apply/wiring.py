@@ -57,7 +57,6 @@ from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.probe.containers import look_into_image
 from fleetbuild.probe.facts import probe_nodes
-from fleetbuild.probe.transport.ciphers import quick_ciphers
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
@@ -79,12 +78,10 @@ class FleetAccess:
     forks: int
     install_path: str
     bandwidth: float | None = None
-    peer_port: int | None = None
     # Set when one thread is interrupted: then the other threads start no more playbooks.
     stopping: threading.Event = field(default_factory=threading.Event)
     # Node -> the interpreter for Ansible's modules, as the last probe found it.
     _interpreters: dict[str, str] = field(default_factory=dict, init=False)
-    _ciphers: dict[str, str] = field(default_factory=dict, init=False)
 
     def probe(
         self, nodes: Sequence[Node], on_event: OnEvent, *, save: Path | None = None
@@ -102,7 +99,6 @@ class FleetAccess:
         for node in nodes:
             if interpreter := interpreter_for_modules(node, facts[node.name]):
                 self._interpreters[node.name] = interpreter
-            self._ciphers[node.name] = quick_ciphers(node.login, facts[node.name])
         return facts
 
     def look_into_image(self, nodes: Sequence[Node], image: str) -> Mapping[str, Container]:
@@ -143,9 +139,7 @@ class FleetAccess:
             state_dir=self.state.root,
             forks=self.forks,
             bandwidth=self.bandwidth,
-            peer_port=self.peer_port,
             interpreters=self._interpreters,
-            ciphers=self._ciphers,
             silence=_SILENCE_FACTOR * self.timeout,
             stopping=self.stopping.is_set,
         )

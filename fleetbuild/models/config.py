@@ -145,15 +145,7 @@ class Distribute(Frozen):
         None,
         ge=0.1,
         description="Mbit/s for all files that go to nodes at the same time, which share it; over"
-        " SSH; where that is quicker, upgrades of large wheels send patches to nodes with zstd,"
-        " which this machine needs, too; default: no limit",
-    )
-    peer_port: int | None = Field(
-        None,
-        ge=1024,
-        le=65535,
-        description="a TCP port at which nodes give files to each other while they are installed;"
-        " default: this machine sends every file to every node",
+        " SSH; default: no limit",
     )
 
 

@@ -294,7 +294,6 @@ class Plan(Frozen):
     install_path: str = "/opt/fleetbuild"
     keep: int = 2
     bandwidth: float | None = None  # Mbit/s for all files that go to nodes
-    peer_port: int | None = None  # at which nodes give files to each other
     packages: tuple[str, ...]
     label_domain: str = "fleetbuild.dev"
     labels: LabelsBy = "files"

@@ -44,19 +44,6 @@ class InstalledWheel(Frozen):
     ] = ()
 
 
-class WheelPatch(Frozen):
-    """A file that is sent in place of a wheel to a node that keeps an earlier wheel."""
-
-    path: Annotated[str, Parameter("Its path on the controller.")]
-    file: Annotated[str, Parameter("The file's name.")]
-    sha256: Annotated[str, Parameter("Its hash.")]
-    size: Annotated[int, _SIZE] = 0
-    source: Annotated[str, Parameter("The hash of the wheel that it is applied to.")]
-    wheel: Annotated[str, Parameter("The hash of the wheel that it makes.")]
-    bytes: Annotated[int, Parameter("The size of both wheels unpacked, which it takes in memory.")]
-    zlib: Annotated[str, Parameter("A hash of a sample that the controller's zlib compressed.")]
-
-
 class ReleaseSpec(Frozen):
     """The root and name of a release on a node."""
 
@@ -197,22 +184,12 @@ class InstallSpec(ChangedRelease):
         tuple[InstalledWheel, ...],
         Parameter("All wheels to install, dependencies included: no index is used."),
     ] = ()
-    patches: Annotated[
-        tuple[WheelPatch, ...],
-        Parameter(
-            "Patches by which wheels can be made from wheels of other releases. One is sent in"
-            " place of its wheel if the node has what it takes: the other wheel, the program zstd"
-            " (1.4.5 or newer), memory and disk, and a zlib that compresses as the controller's."
-        ),
-    ] = ()
     installer: Annotated[
         dict[str, str | int],
         Parameter(
-            "The program that installs the wheels: C(path) on the controller, C(file), C(sha256)"
-            " and C(size). A C(file) that ends in C(.pyz) is run by the Python of the release, 3.10"
-            " or newer, with the paths of the wheels, and is removed afterwards. Another is uv,"
-            " which is kept beside the releases; the node unpacks it if C(file) ends in C(.gz)."
-            " Without a program, or where the node does not run it, pip installs the wheels.",
+            "uv, which installs the wheels: C(path) on the controller, C(file), C(sha256) and"
+            " C(size). The node keeps it beside the releases, and unpacks it if C(file) ends in"
+            " C(.gz). Without it, or where the node does not run it, pip installs the wheels.",
         ),
     ] = {}
     python: Annotated[

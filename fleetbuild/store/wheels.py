@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from fleetbuild.audit import needed_libraries
 from fleetbuild.audit.downloads import RULES, audit_download
 from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.files import remove_old, sha256_of
-from fleetbuild.models import Commit, Floors, LockedFile, Manifest, PlannedWheel, now
+from fleetbuild.models import Commit, Floors, LockedFile, PlannedWheel, now
 from fleetbuild.models.revocation import Revocations
 from fleetbuild.store.address_secrets import reveal, without_login
 from fleetbuild.store.fetch import CancelCheck, fetch
@@ -267,28 +267,6 @@ class Store:
             return f"{canonicalize_name(name)}=={version}"
         return ""
 
-    def find_served(self, manifest: Manifest, package: str) -> Sequence[Path]:
-        """Return the stored wheels of this package that a release on a node may hold.
-
-        A manifest names dependencies by version, of which there are files for several targets.
-        """
-        name = canonicalize_name(package)
-        built = [
-            path
-            for wheel in manifest.wheels
-            if canonicalize_name(wheel.package) == name
-            for path in (self.root / "wheels" / wheel.artifact_key / wheel.sha256).glob("*.whl")
-        ]
-        dependencies = (each.partition("==") for each in manifest.dependencies)
-        served = {version for stem, _, version in dependencies if canonicalize_name(stem) == name}
-        # Read the folder once: a hostile node may name thousands of versions.
-        files = sorted(self.root.glob("files/*/*-*-*.whl"))
-        named = ((path, path.name.split("-")) for path in files)
-        return [
-            *built,
-            *(p for p, (stem, v, *_) in named if v in served and canonicalize_name(stem) == name),
-        ]
-
     def add_file(self, make: Callable[[Path], object], name: str) -> tuple[Path, str]:
         """Store a file made here, such as a packed source tree; return its path and sha256."""
         self.root.mkdir(parents=True, exist_ok=True)
@@ -341,15 +319,13 @@ class Store:
         )
 
     def gc(self, keep_keys: Collection[str], keep_files: Collection[str] = ()) -> tuple[Path, ...]:
-        """Remove all wheels and downloads except the given keys and hashes, and the patches of
-        wheels (apply/wheel_patches.py); return the paths.
+        """Remove all wheels and downloads except the given keys and hashes; return the paths.
 
         Also removes unfinished files older than a day; newer ones may belong to a running command.
         """
         doomed = (
             *(path for path in self._children("wheels") if path.name not in keep_keys),
             *(path for path in self._children("files") if path.name not in keep_files),
-            *filter(Path.is_dir, [self.root / "patches"]),
         )
         for path in doomed:
             shutil.rmtree(path)

@@ -18,15 +18,7 @@ from .release_lease import changing
 from .release_receiving import keep_wheels, remove_received, staged, take_in
 from .release_root import Problem
 from .release_signature import Signatures
-from .wheel_installer import (
-    LIBRARY,
-    NOT_KEPT,
-    forget_uv,
-    install,
-    keep_uv,
-    kept_uv,
-    make_environment,
-)
+from .wheel_installer import NOT_KEPT, forget_uv, install, keep_uv, kept_uv, make_environment
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -84,7 +76,7 @@ def assemble(root, params):
         make_environment(params["python"], path, run)
         before = commands(path)
         if files:
-            made = install(path, files, installer_of(root, params), run)
+            made = install(path, files, uv_of(root, params), run)
         refuse_unannounced(params["wheels"], before, commands(path))
         Signatures(root).keep(params["release_id"], params["statement"], params["signature"])
         seal(path, params["manifest"])
@@ -130,25 +122,23 @@ def refuse_unannounced(wheels, before, after):
         )
 
 
-def installer_of(root, params):
-    """Return the path of the program that the controller sent, now or earlier, or "".
+def uv_of(root, params):
+    """Return the path of the uv that the controller sent, now or earlier, or "".
 
     Raise if it arrived damaged: as a wheel, it is sent again.
     """
-    program = params["installer"]
-    if not program:
+    uv = params["installer"]
+    if not uv:
         return ""
     folder = params["path"]
-    kept = kept_uv(folder, program)
+    kept = kept_uv(folder, uv)
     if not os.path.exists(kept):
         try:
-            take_in(root, params, program)
-            if program["file"].endswith(LIBRARY):
-                return staged(params, program)
-            keep_uv(folder, program, staged(params, program))
+            take_in(root, params, uv)
+            keep_uv(folder, uv, staged(params, uv))
         except NOT_KEPT:  # pip does it
             return ""
-    forget_uv(folder, program)
+    forget_uv(folder, uv)
     return kept
 
 
@@ -188,13 +178,15 @@ def run(command, fix):
                 ["unblock"],
             ) from None
         said.seek(0)
-        lines = said.read().decode("utf-8", "replace").strip().splitlines()
+        text = said.read().decode("utf-8", "replace")
+        lines = [line for line in text.splitlines() if line.strip()]
     if code != 0:
         for number in FULL:
             if any(os.strerror(number) in line for line in lines):
                 raise OSError(number, os.strerror(number))
-        errors = [line for line in lines if "error" in line.lower()] or lines
-        raise Problem("\n".join(errors[-3:]) or "{} failed.".format(" ".join(command)), fix)
+        numbers = [number for number, line in enumerate(lines) if "error" in line.lower()]
+        told = lines[numbers[0] :] if numbers else lines  # uv tells the cause behind the error
+        raise Problem("\n".join(told[-3:]) or "{} failed.".format(" ".join(command)), fix)
 
 
 def end(child):

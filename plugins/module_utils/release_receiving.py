@@ -5,8 +5,7 @@ user who logs in sends them into folders of his own in `.incoming`, from which r
 
 The wheels of complete releases are kept in `.wheels` beside them, so that no wheel is sent again
 that another release holds. Each release has a name of its own there for each of its wheels; the
-file behind these names is the same, so it is gone with the last of the releases. A patch may be
-sent in place of a wheel, if the node keeps the wheel that it is made for (see wheel_patch.py).
+file behind these names is the same, so it is gone with the last of the releases.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -19,7 +18,7 @@ import re
 import stat
 import time
 
-from . import release_files, wheel_patch
+from . import release_files
 from .builder.removal import remove
 from .release_root import ASIDE, Problem
 from .wheel_installer import kept_uv
@@ -61,9 +60,9 @@ def can_enter(path, user):
 
 
 def wanted_files(params):
-    """Return the wheels, what installs them, and the patches that may come instead."""
+    """Return the wheels, and what installs them."""
     program = [params["installer"]] if params["wheels"] and params["installer"] else []
-    return params["wheels"] + program + params["patches"]
+    return params["wheels"] + program
 
 
 def missing(root, params):
@@ -74,37 +73,13 @@ def missing(root, params):
     found = []
     for file in wanted_files(params):
         there = (
-            file in params["patches"]  # is sent in place of its wheel, or not at all
-            or (file is uv and os.path.exists(kept))
+            (file is uv and os.path.exists(kept))
             or is_there(params, file)
             or find_kept(root, file, names)
         )
-        patch = None if there else find_patch(root, params, file, names)
-        if not (there or (patch and is_there(params, patch))):
-            found.append(patch or file)
+        if not there:
+            found.append(file)
     return found
-
-
-def find_patch(root, params, wheel, names):
-    """Return the patch that this node can make a wheel from, or None. `names`: of kept wheels."""
-    for patch in patches_of(params, wheel):
-        if (
-            any(name.startswith(patch["source"]) for name in names)
-            and wheel_patch.usable(patch, staged(params, patch), params["space"])
-            and find_kept(root, {"sha256": patch["source"]}, names)
-        ):
-            return patch
-    return None
-
-
-def patches_of(params, wheel):
-    """Return the patches by which a wheel can be made; none if an earlier run failed with one.
-
-    What ended that one, such as a broken zstd, would most likely end the others, one in each run.
-    """
-    if any(wheel_patch.tried(staged(params, patch)) for patch in params["patches"]):
-        return []
-    return [patch for patch in params["patches"] if patch["wheel"] == wheel["sha256"]]
 
 
 def is_there(params, file):
@@ -217,7 +192,7 @@ def find_kept(root, file, names=None):
 def bytes_there(root, params, lacking):
     """Return the bytes of wheels that take no more space: copied or sent ones, and kept ones where
     a file can have two names. `lacking` are the files that are not there whole."""
-    lacks = {file.get("wheel", file["sha256"]) for file in lacking}
+    lacks = {file["sha256"] for file in lacking}
     total = 0
     for wheel in params["wheels"]:
         if wheel["sha256"] in lacks:
@@ -251,11 +226,6 @@ def take_in(root, params, file):
     kept = find_kept(root, file)
     if kept and linked(kept, path):
         return
-    if not kept and not is_sent(params, file):
-        for patch in patches_of(params, file):
-            if is_there(params, patch):
-                make_from(root, params, file, patch)
-                return
     source = kept or sent(params, file)
     arrived = ""
     if source != path and os.path.isfile(source):  # over what a copy that ended early left there
@@ -270,31 +240,6 @@ def take_in(root, params, file):
             ["run-to-copy"],
         )
     os.chmod(path, 0o644)
-
-
-def make_from(root, params, wheel, patch):
-    """Have a wheel beside the releases, from its patch; raise if other bytes come of it."""
-    take_in(root, params, patch)
-    place, path = staged(params, patch), staged(params, wheel)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    source = find_kept(root, {"sha256": patch["source"]})
-    made = wheel_patch.apply(patch, place, source, path) if source else ""
-    if made != wheel["sha256"]:
-        for left in filter(os.path.lexists, (place, path)):
-            os.unlink(left)
-        raise Problem(
-            "{} could not be made from a patch of an earlier wheel.".format(wheel["file"]),
-            ["run-to-copy"],
-        )
-    forget(os.path.dirname(place))
-    os.chmod(path, 0o644)
-
-
-def forget_attempts(params):
-    """Remove the unpacked wheels that a killed run left, before the free space is read."""
-    for patch in params["patches"]:
-        wheel_patch.forget_attempt(staged(params, patch))
 
 
 def linked(kept, path):

@@ -1,8 +1,7 @@
-"""Install wheels into an environment without an index, by what the controller sent, or by pip.
+"""Install wheels into an environment without an index, by the controller's uv, or by pip.
 
-uv is sent once; it is kept beside the releases, in a folder that its hash names. For small wheels
-it is a small program in Python, which is not kept. The pip of ensurepip runs from its wheel: to
-unpack it into each environment costs seconds.
+uv is sent once; it is kept beside the releases, in a folder that its hash names. The pip of
+ensurepip runs from its wheel: to unpack it into each environment costs seconds.
 
 Standard library only, Python 3.6 or newer.
 """
@@ -17,9 +16,8 @@ import zlib
 
 from .builder.own_pip import pip_wheel
 
-LIBRARY = ".pyz"  # the ending of a program that the environment's Python runs
 TOOLS = ".tools"  # beside releases; no release name starts so
-OLDEST = {"uv": 8, LIBRARY: 10}  # each installs for Python 3.8, or 3.10, and newer
+OLDEST = 8  # uv installs for Python 3.8 and newer
 UNUSED = 30 * 86400  # seconds, after which another version is removed
 NOT_KEPT = (OSError, EOFError, zlib.error)  # of a full disk, or a packed file that is damaged
 
@@ -88,29 +86,22 @@ def runs(uv):
         return False
 
 
-def fits(path, oldest):
-    """Return whether the Python of an environment is 3.`oldest` or newer."""
+def fits(path):
+    """Return whether uv installs for the Python of an environment."""
     folders = os.listdir(os.path.join(path, "lib"))
     minors = [name.partition(".")[2] for name in folders if name.startswith("python3.")]
-    return all(minor.rstrip("t").isdigit() and int(minor.rstrip("t")) >= oldest for minor in minors)
+    return all(minor.rstrip("t").isdigit() and int(minor.rstrip("t")) >= OLDEST for minor in minors)
 
 
-def install(path, wheels, program, run):
+def install(path, wheels, uv, run):
     """Install wheels, as (file, sha256), into an environment; return the installer's name.
 
     `run` runs a command with the advice if it fails.
     """
-    files = [wheel[0] for wheel in wheels]
-    kind = LIBRARY if program.endswith(LIBRARY) else "uv"
-    usable = program and fits(path, OLDEST[kind])
-    if usable and kind == LIBRARY:
-        python = os.path.join(path, "bin", "python")
-        run([python, "-I", program, *files], ["other-wheel"])
-        return "installer"
-    if usable and runs(program):
-        install_with_uv(path, wheels, program, run)
+    if uv and fits(path) and runs(uv):
+        install_with_uv(path, wheels, uv, run)
         return "uv"
-    install_with_pip(path, files, run)
+    install_with_pip(path, [wheel[0] for wheel in wheels], run)
     return "pip"
 
 

@@ -141,53 +141,10 @@ options:
             type: list
             elements: str
         default: []
-      patches:
-        description: 'Patches by which wheels can be made from wheels of other releases.
-          One is sent in place of its wheel if the node has what it takes: the other wheel,
-          the program zstd (1.4.5 or newer), memory and disk, and a zlib that compresses
-          as the controller''s.'
-        type: list
-        elements: dict
-        suboptions:
-          path:
-            description: Its path on the controller.
-            type: str
-            required: true
-          file:
-            description: The file's name.
-            type: str
-            required: true
-          sha256:
-            description: Its hash.
-            type: str
-            required: true
-          size:
-            description: 'Its size in bytes. A file of another size is not read. 0 if it
-              is unknown: then no file of more than 8 GiB is read.'
-            type: int
-          source:
-            description: The hash of the wheel that it is applied to.
-            type: str
-            required: true
-          wheel:
-            description: The hash of the wheel that it makes.
-            type: str
-            required: true
-          bytes:
-            description: The size of both wheels unpacked, which it takes in memory.
-            type: int
-            required: true
-          zlib:
-            description: A hash of a sample that the controller's zlib compressed.
-            type: str
-            required: true
-        default: []
       installer:
-        description: 'The program that installs the wheels: C(path) on the controller, C(file),
-          C(sha256) and C(size). A C(file) that ends in C(.pyz) is run by the Python of
-          the release, 3.10 or newer, with the paths of the wheels, and is removed afterwards.
-          Another is uv, which is kept beside the releases; the node unpacks it if C(file)
-          ends in C(.gz). Without a program, or where the node does not run it, pip installs
+        description: 'uv, which installs the wheels: C(path) on the controller, C(file),
+          C(sha256) and C(size). The node keeps it beside the releases, and unpacks it if
+          C(file) ends in C(.gz). Without it, or where the node does not run it, pip installs
           the wheels.'
         type: dict
         default: {}
@@ -310,8 +267,7 @@ login_uid:
   returned: state is begun, and O(begun) is given
   type: int
 missing:
-  description: The wheels, or patches in place of them, and what installs them, as far as they are
-    still to be sent.
+  description: The wheels, and what installs them, as far as they are still to be sent.
   returned: state is begun
   type: list
   elements: dict
@@ -333,7 +289,7 @@ active:
   returned: state is present
   type: bool
 made_by:
-  description: What installed the wheels, C(uv), C(installer) or C(pip); C(venv) for a release
+  description: What installed the wheels, C(uv) or C(pip); C(venv) for a release
     without wheels, C(manifest) if only the manifest changed. Empty if nothing changed.
   returned: state is present
   type: str
@@ -374,17 +330,15 @@ from ..module_utils.release_receiving import (
     can_enter,
     expect,
     forget,
-    forget_attempts,
     incoming,
     missing,
-    staged,
     wanted_files,
 )
 from ..module_utils.release_root import Problem, Root
 from ..module_utils.release_signature import Signatures
 from ..module_utils.release_switching import activate, go_back, take_off
 from ..module_utils.release_verifying import verify_made
-from ..module_utils.wheel_installer import LIBRARY, tool_paths
+from ..module_utils.wheel_installer import tool_paths
 
 FREE_NAME = re.compile(
     r"(?!(current|history|releases|wheels)([.]new)?\Z)[A-Za-z0-9][A-Za-z0-9._-]*\Z"
@@ -481,8 +435,6 @@ def begin(root, params, check):
     if check:
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     with locked(root):
-        if params["staging"]:
-            forget_attempts(params)
         if not whole:
             refuse_small_disk(root, params, found["missing"])
         # Of what an earlier run copied, only these files stay on the node.
@@ -586,21 +538,6 @@ SPEC = {
         },
         "default": [],
     },
-    "patches": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            "path": {"type": "str", "required": True},
-            "file": {"type": "str", "required": True},
-            "sha256": {"type": "str", "required": True},
-            "size": {"type": "int"},
-            "source": {"type": "str", "required": True},
-            "wheel": {"type": "str", "required": True},
-            "bytes": {"type": "int", "required": True},
-            "zlib": {"type": "str", "required": True},
-        },
-        "default": [],
-    },
     "installer": {"type": "dict", "default": {}},
     "python": {"type": "path", "default": "/usr/bin/python3"},
     "manifest": {"type": "dict"},
@@ -652,9 +589,6 @@ def main():
     used += [params["staging"]] if params["staging"] else []
     if params["staging"] and params["installer"]:
         used += tool_paths(params["path"], params["installer"])
-        if params["installer"]["file"].endswith(LIBRARY):  # it is run from where it arrived
-            program = staged(params, params["installer"])
-            used += [os.path.dirname(program), program]
     try:
         root.check(*used, params["path"])
         result = step(root, params, check)

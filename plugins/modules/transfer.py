@@ -27,16 +27,6 @@ options:
     description: Kbit/s at most, by the option C(-l) of C(sftp) and C(scp). 0 for no limit.
     type: int
     default: 0
-  peers:
-    description:
-      - If set, hosts that are reached over SSH give more than 4 MiB of files to each other, by
-        plain HTTP, each to the next one that needs them.
-      - C(port), at which they listen while files arrive; C(folder), an empty one of the controller,
-        for this run; C(bandwidth), kbit/s for the one host that the controller sends to, in place
-        of O(bandwidth).
-      - Hosts reach each other by the variable C(fleetbuild_peer_address), else C(ansible_host).
-    type: dict
-    default: {}
 author: The fleetbuild authors (!UNKNOWN)
 """
 
@@ -55,16 +45,4 @@ changed:
   description: Whether there was something to send.
   returned: always
   type: bool
-given_by:
-  description: The host that gave the files.
-  returned: if another host did
-  type: str
-patches:
-  description: How many of the files are patches, each in place of a wheel.
-  returned: if there was something to send
-  type: int
-not_given:
-  description: Why no other host gave them, so that the controller sent them.
-  returned: if other hosts were asked, or this one cannot give them on
-  type: str
 """

@@ -42,7 +42,6 @@ name-folder: Name the folder itself as install.path, or remove the link.
 name-signing-key: Name an SSH key of an allowed signer as signing.key in fleetbuild.yml; then plan and apply again.
 no-exit: A check must not call exit.
 other-release-id: Give the new wheels another release id.
-other-wheel: Plan another version of this package; plan again if the node has another Python now.
 plain-file-name: Give it a plain name in the recipe.
 plan: Plan again.
 plan-and-see: Plan again, and see what serves there now: fleetbuild plan INVENTORY

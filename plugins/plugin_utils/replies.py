@@ -186,7 +186,7 @@ SCHEMAS = {
         "release_id": RELEASE,
         "ok": flag,
         "active": flag,
-        "made_by": one_of("", "uv", "installer", "pip", "venv", "manifest"),
+        "made_by": one_of("", "uv", "pip", "venv", "manifest"),
         "verification": record(
             ok=flag, release_id=RELEASE, damaged=flag, reason=text(TEXT), fix=advice,
             output=text(20_000),

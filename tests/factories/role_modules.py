@@ -31,7 +31,6 @@ ALONE = {
     "lease": 1800,
     "revoked": [],
     "wheels": [],
-    "patches": [],
     "installer": {},
     "manifest": {},
     "staging": None,

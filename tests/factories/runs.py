@@ -126,10 +126,6 @@ class FakeStore:
         self.fetched.append(file.name)
         return self.folder / file.file
 
-    def find_served(self, manifest: Manifest, package: str) -> list[Path]:
-        assert manifest
-        return sorted(self.folder.glob(f"served/*/{package}-*.whl"))
-
 
 @dataclass
 class FakeFleet:
@@ -173,6 +169,8 @@ class FakeFleet:
         late = [host for host in jobs if self.trouble.get((name, host)) == "waits"]
         for host, job in sorted(jobs.items(), key=lambda host_job: host_job[0] in late):
             trouble = self.trouble.get((name, host), "")
+            if trouble == "damaged once":
+                del self.trouble[name, host]
             if trouble == "ctrl-c":
                 raise KeyboardInterrupt
             plays = {
@@ -235,7 +233,7 @@ class FakeFleet:
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         task = "install_wheel : Make the release"
-        unusable = trouble == "damaged file" or (trouble == "bad patch" and "patches" not in job)
+        unusable = trouble in ("damaged file", "damaged once")
         if unusable or trouble in ("install", "install, end", "install, lost"):
             fix, why = "Make room.", "The disk is full."
             if unusable:

@@ -8,21 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scene import Peers, Scene, make_scene
+from tests.faults.scene import Scene, make_scene
 from tests.fleet.conftest import make_labs
 
 
 @pytest.fixture(scope="session")
 def scene(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     for make in make_labs(pytestconfig):
-        yield from play(make_scene(make, tmp_path_factory.mktemp("faults"), ["one"], Scene))
-
-
-@pytest.fixture(scope="session")
-def peers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    for make in make_labs(pytestconfig):
-        nodes = ["one", "two", "three"]
-        yield from play(make_scene(make, tmp_path_factory.mktemp("peers"), nodes, Peers))
+        yield from play(make_scene(make, tmp_path_factory.mktemp("faults"), ["one"]))
 
 
 def play(scene: Scene) -> Iterator[Scene]:

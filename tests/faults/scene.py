@@ -284,21 +284,7 @@ class Scene:
         self.lab.start(node)
 
 
-class Peers(Scene):
-    """Nodes that give files to each other, while the controller sends for some seconds."""
-
-    size = 12 << 20
-
-    def config(self, policy: str = "published", labels: str = "files") -> Config:
-        distribute = {"peer_port": 47100, "bandwidth": 16.0}
-        rollout = {"canary": 0, "serial": "100%"}
-        update = {"distribute": distribute, "rollout": rollout}
-        return Config.model_validate({**super().config(policy, labels).model_dump(), **update})
-
-
-def make_scene(
-    make_lab: Callable[..., Lab], folder: Path, nodes: Sequence[str], kind: type[Scene]
-) -> Scene:
+def make_scene(make_lab: Callable[..., Lab], folder: Path, nodes: Sequence[str]) -> Scene:
     """A lab with these nodes, each with a disk for its releases, builds and Ansible's files."""
     tools = folder / "tools"
     tools.mkdir()
@@ -324,7 +310,7 @@ def make_scene(
         }
     lab = make_lab({"nodes": specs})
     try:
-        return kind(lab, folder, disks)
+        return Scene(lab, folder, disks)
     except BaseException:  # a disk that stays mounted fails every later run of pytest
         lab.down()
         for disk in disks.values():

@@ -25,11 +25,9 @@ def test_every_row_names_a_test_that_exists() -> None:
     assert missing == []
 
 
-def test_the_table_counts_its_rows() -> None:
+def test_every_row_is_read() -> None:
     counts = Counter(by for by, _, _ in FOUND)
     assert len(FOUND) == TEXT.count("\n| ") - TEXT.count("\n| found by ")
-    said = re.findall(r"(\d+) rows", TEXT)
-    assert said == [str(counts[by]) for by in ("first", "second", "third", "own")]
     assert counts["first"] >= 23
     assert counts["second"] >= 27
     assert counts["own"] >= 40

@@ -6,17 +6,16 @@ seed that fails is printed with the command that repeats it, in any process.
 
 Real: planning (groups, drafts, plans, digests), all stages of an apply, rollout, waves, hooks,
 rollback, failover of builds, journal, run lock, state directory, and on the nodes the whole module
-`release` (leases, locks, the files of releases, the switch, damage, removal). In half of the small
-fleets, patches come in place of wheels (the choice, the store's patches, what a node keeps of one).
+`release` (leases, locks, the files of releases, the switch, damage, removal).
 
 Stands in: the probe (facts are read from the node's folder), Ansible (each playbook is the list of
 its tasks), indexes and the store, the audit, builds, the programs that a node starts (venv, uv,
-zstd, a release's checks), the cluster's labels, and all clocks. Between two changes of a file a
-node may restart, fill up, stand still, or lie; a controller may be killed, be interrupted or have a
+a release's checks), the cluster's labels, and all clocks. Between two changes of a file a node may
+restart, fill up, stand still, or lie; a controller may be killed, be interrupted or have a
 full disk.
 
-Not modelled: what the roles' YAML says and Ansible does with it; SSH; signatures; nodes that give
-files to each other; disks that lose unflushed data; two modules on one node between two changes of
-a file; nodes that answer with what the gate of replies would refuse. tests/faults plays schedules
-on real nodes, and is the check of this one.
+Not modelled: what the roles' YAML says and Ansible does with it; SSH; signatures; disks
+that lose unflushed data; two modules on one node between two changes of a file; nodes that answer
+with what the gate of replies would refuse. tests/faults plays schedules on real nodes, and is the
+check of this one.
 """

@@ -38,7 +38,7 @@ from fleetbuild.probe.captures import save_section
 from fleetbuild.state import StateDir
 from tests.factories.role_modules import plugin
 from tests.factories.runs import FakeStore, Shelved
-from tests.simulation.nodes import SERVED, SILENCE, Fuse, SimulatedNode, Steps, TaskFailed, release
+from tests.simulation.nodes import SILENCE, Fuse, SimulatedNode, Steps, TaskFailed, release
 from tests.simulation.world import (
     Condition,
     Ended,
@@ -202,10 +202,6 @@ class Store(FakeStore):
     def find(self, wheel: PlannedWheel) -> Shelved | None:
         shelved = self.shelf.get(str(wheel.artifact_key))
         return shelved if shelved and shelved.path.is_file() else None
-
-    def find_served(self, manifest: Manifest, package: str) -> list[Path]:
-        wheels = [wheel for wheel in manifest.wheels if wheel.package == package]
-        return [SERVED[wheel.sha256] for wheel in wheels if wheel.sha256 in SERVED]
 
     def fetch(self, file: Any, check_cancelled: Callable[[], None]) -> Path:
         check_cancelled()

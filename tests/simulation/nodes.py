@@ -33,7 +33,6 @@ _root = plugin("module_utils.release_root")
 _in_use = plugin("module_utils.releases_in_use")
 _switching = plugin("module_utils.release_switching")
 _installer = plugin("module_utils.wheel_installer")
-_patch = plugin("module_utils.wheel_patch")
 
 SITE = "lib/python3.11"  # a folder less than in a real one
 SILENCE = 60.0  # seconds until a node that stands still is given up
@@ -111,7 +110,7 @@ class SimulatedNode:
     still_until: float = 0.0
     hold: float = 0.0  # for so long the next module takes longer
     full: bool = False
-    cuts: bool = False  # the next wheel that arrives or comes of a patch
+    cuts: bool = False  # the next wheel that arrives
     withdrawn: bool = False  # by a run, so that it serves nothing
     liar: str = ""
     lied: bool = False  # ever: what it said of its lease may stay
@@ -305,7 +304,6 @@ class SimulatedNode:
             counter = begun["counter"]
             lacks = {file["sha256"] for file in begun["missing"]}
             files = [*job["wheels"], *([job["installer"]] if job.get("installer") else [])]
-            files += job.get("patches", ())
             send = [file for file in files if file["sha256"] in lacks]
             if send and not begun["complete"]:
                 yield "Copy wheels", lambda: self._receive(begun["incoming"], send)
@@ -437,7 +435,6 @@ def held_by(lease: Mapping[str, Any]) -> str:
 
 
 WHEELS: dict[tuple[str, str], bytes] = {}  # what a build makes, by package and version
-SERVED: dict[str, Path] = {}  # wheels that nodes may have, by hash
 
 
 def _node() -> SimulatedNode:
@@ -501,24 +498,6 @@ def _try_release(folder: str, about: object, name: str) -> Reply:  # noqa: ARG00
     return {"ok": True, "reason": "", "fix": [], "output": "", "at": 0}
 
 
-def _apply_patch(patch: Mapping[str, Any], path: str, source: str, target: str) -> str:
-    """Stand in for zstd. Something else comes of a patch with another source, or after damage."""
-    node = _node()
-    _write(_patch._beside(path, "tried"), b"")
-    try:
-        before = _read(source)
-        _write(_patch._beside(path, "unpacked"), before)
-        right = hashlib.sha256(before).hexdigest() == patch["source"] and not node.cuts
-        node.cuts = False
-        content = _read(str(SERVED[patch["wheel"]])) if right else b"something else"
-        _write(target, content[: len(content) // 2])
-        node.pause(0.5, 20.0)
-        _write(target, content)
-        return hashlib.sha256(content).hexdigest()
-    finally:
-        _patch.forget_attempt(path)
-
-
 class _Serial:
     """Stands in for the threads that read the files of a release."""
 
@@ -558,7 +537,6 @@ def replace_programs() -> None:
         __name__="", __loader__=SimpleNamespace(get_source=lambda _: "")
     )
     _installer.runs = lambda _: True
-    _patch.usable, _patch.apply = lambda *_: True, _apply_patch
     for module in (_in_use, _switching):
         module.find_own_uses = module.find_foreign_uses = lambda _: {}
     _files.ThreadPoolExecutor = _Serial

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fleetbuild.apply import rollout, wheel_patches
+from fleetbuild.apply import rollout
 from fleetbuild.errors import FleetbuildError, LockedError
 from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
 from fleetbuild.plan.decide import eligibility
@@ -69,11 +69,7 @@ def prepare() -> Path:
             full = f"{version}+cpu.{rung}"
             made = make_wheel(folder, "hnswlib", full, "cp311-cp311-linux_x86_64",
                               files={f"hnswlib/{rung}.py": b""})  # fmt: skip
-            WHEELS["hnswlib", full] = content = _without_times(made).read_bytes()
-            sha256 = hashlib.sha256(content).hexdigest()
-            nodes.SERVED[sha256] = kept = folder / "served" / sha256 / made.name
-            kept.parent.mkdir(parents=True)
-            kept.write_bytes(content)
+            WHEELS["hnswlib", full] = _without_times(made).read_bytes()
     (folder / "uv").write_bytes(b"uv")
     controllers.STORE.append(folder / "store")
     controllers.STORE[0].mkdir()
@@ -88,9 +84,6 @@ def prepare() -> Path:
     render._render_each = _rendered_once(render._render_each, list)
     eligibility.kubernetes_node = _named_once(eligibility.kubernetes_node)
     rollout.owners = _checked_once(rollout.owners)
-    wheel_patches._SMALLEST, wheel_patches._pays = 0, lambda *_: True
-    wheel_patches._find_zstd = lambda: "zstd"
-    wheel_patches._make = _make_patch
     document = import_module("fleetbuild.plan.document.make_plan")
     document.plan_wheel = _planned_once(document.plan_wheel)  # type: ignore[attr-defined]
     return folder
@@ -151,13 +144,6 @@ def _planned_once(plan_wheel: Callable[..., Any]) -> Callable[..., Any]:
     return planned
 
 
-def _make_patch(_: str, part: Path, old: Path, wheel: Any, __: float) -> dict[str, Any]:
-    """Stand in for zstd, on a controller."""
-    content = f"{old.parent.name} {wheel.sha256}".encode()
-    (part / "patch").write_bytes(content)
-    return {"bytes": 1, "zlib": "", "sha256": hashlib.sha256(content).hexdigest()}
-
-
 def _remove(folder: str) -> None:
     """Remove a folder in which nobody else works: shutil.rmtree makes twice as many calls."""
     with os.scandir(folder) as entries:
@@ -209,8 +195,6 @@ class Schedule:
         self.bad: dict[str, str] = {}
         self.nodes: dict[str, SimulatedNode] = {}
         count = size or chance.choice(SIZES[larger])
-        # Larger fleets get whole wheels, as when the seeds were found that tests name.
-        self.patches = not larger and not size and chance.random() < 0.5
         rungs = chance.sample(RUNGS, chance.randint(1, 3))
         for number in range(count):
             name = f"n{number:02}"
@@ -243,8 +227,7 @@ class Schedule:
         }
         if chance.random() < 0.25:
             rollout |= {"before": {"command": "drain"}, "after": {"command": "undrain"}}
-        distribute = {"bandwidth": 10.0} if self.patches else {}
-        return Config.model_validate({"rollout": rollout, "distribute": distribute})
+        return Config.model_validate({"rollout": rollout})
 
     def _how_bad(self, what: str) -> str:
         return next(

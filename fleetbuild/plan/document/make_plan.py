@@ -155,7 +155,6 @@ def make_plan(
         install_path=config.install.path,
         keep=config.install.keep,
         bandwidth=config.distribute.bandwidth,
-        peer_port=config.distribute.peer_port,
         packages=tuple(package.text for package in packages),
         label_domain=config.kubernetes.label_domain,
         labels=config.kubernetes.labels,

@@ -6,7 +6,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from threading import Barrier, Event, Lock, Thread, Timer, active_count, main_thread
+from threading import Event, Lock, Thread, Timer, active_count, main_thread
 from typing import Any
 
 import pytest
@@ -256,20 +256,6 @@ def test_groups_that_work_have_equal_shares(
     four = [[f"{name}{number}" for number in range(4)] for name in "ab"]
     work(ansible, [lambda s: ask(s, *four[0]), lambda s: ask(s, *four[1])], **options)
     assert [share for *_, share in ansible.calls] == shares
-
-
-@pytest.mark.usefixtures("patient")
-def test_nodes_that_share_a_chain_and_a_bandwidth_are_of_one_group(ansible: Ansible) -> None:
-    """The controller sends to one node of a chain at a time, with all that the chain may use."""
-    both = Barrier(2)
-
-    def wait(event: TaskEvent) -> None:
-        if event.final is None:
-            both.wait(20)
-
-    jobs = [lambda s: ask(s, "a", on_event=wait), lambda s: ask(s, "b", on_event=wait)]
-    work(ansible, jobs, bandwidth=True, chains=True)
-    assert [share for *_, share in ansible.calls] == [HALF, HALF]
 
 
 def test_hosts_that_have_ended_give_their_share_back(ansible: Ansible) -> None:

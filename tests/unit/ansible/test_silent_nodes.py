@@ -167,11 +167,6 @@ def test_keepalives_do_not_override_the_users_options(tmp_path: Path) -> None:
     assert env["ANSIBLE_SFTP_EXTRA_ARGS"] == "-o ServerAliveInterval=15 -o ServerAliveCountMax=3"
     assert not {"ANSIBLE_SSH_ARGS", "ANSIBLE_SSH_COMMON_ARGS"} & env.keys()
     assert env["ANSIBLE_SSH_CONTROL_PATH_DIR"] == str(tmp_path / "cp")
-    quick = alive.connections({}, 60, tmp_path, "a,b")["ANSIBLE_SFTP_EXTRA_ARGS"]
-    assert quick == f"{env['ANSIBLE_SFTP_EXTRA_ARGS']} -o Ciphers=a,b"
-    file = alive.connections({"ssh.sftp_extra_args": "-F mine"}, 60, tmp_path, "a,b")
-    assert "Ciphers" not in file["ANSIBLE_SFTP_EXTRA_ARGS"]
-    assert "Ciphers" in file["ANSIBLE_SSH_EXTRA_ARGS"]
     own = alive.connections({"ssh.control_path_dir": "~/mine"}, 60, tmp_path)
     assert "ANSIBLE_SSH_CONTROL_PATH_DIR" not in own
 

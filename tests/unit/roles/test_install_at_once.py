@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import compileall
 import gzip
 import hashlib
 import json
@@ -25,7 +24,7 @@ import yaml
 from jinja2 import Template
 from uv import find_uv_bin
 
-from fleetbuild.apply import installers, unpack_wheels
+from fleetbuild.apply import installers
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.models.facts import Libc
@@ -36,7 +35,6 @@ from tests.factories.role_modules import ALONE, ROLES, plugin
 installer = plugin("module_utils.wheel_installer")
 receiving = plugin("module_utils.release_receiving")
 PACKED = gzip.compress(b"a stranger's program")
-LARGE = 200_000_000  # bytes of wheels
 SCRIPT = b"[console_scripts]\nsmall = small:main\n"
 
 
@@ -108,16 +106,15 @@ def test_one_execution_makes_verifies_and_switches(release: ModuleType, tmp_path
     assert (again["made_by"], again["changed"], again["active"]) == ("", False, True)
 
 
-@pytest.mark.parametrize("kind", ["uv", "installer"])
 def test_a_python_without_ensurepip_gets_a_release(
-    release: ModuleType, tmp_path: Path, kind: str, own_uv: Path
+    release: ModuleType, tmp_path: Path, own_uv: Path
 ) -> None:
     """Debian and Ubuntu have such a Python without python3-venv."""
-    sent = installers.own_library() if kind == "installer" else installers.own_uv()
+    sent = installers.own_uv()
     node = Node(release, tmp_path, Path(sent["path"]), sent["file"])
     bare = python_without(tmp_path / "bare", "ensurepip")
     result = node.install(python=str(bare))
-    assert (result["made_by"], result["active"]) == (kind, True)
+    assert (result["made_by"], result["active"]) == ("uv", True)
     assert own_uv
     assert subprocess.check_output([Path(node.root["r1"]) / "bin/small"]) == b"ran\n"
 
@@ -165,42 +162,33 @@ FILES = {
 FILE_NAMES = {"both_sides": "Both.Sides-1.0-py3-none-any.whl"}  # spelled otherwise than its .data
 
 
-def test_small_wheels_are_installed_as_by_uv(
+def test_all_that_a_wheel_may_hold_is_installed(
     release: ModuleType, tmp_path: Path, own_uv: Path
 ) -> None:
-    """All that a wheel may hold: a script, a command, headers, data, a file of another wheel."""
-    found = {}
-    for program in (installers.own_library(), installers.own_uv()):
-        folder = tmp_path / program["file"]
-        folder.mkdir()
-        node = Node(release, folder, Path(program["path"]), program["file"])
-        for name in ("both_sides", "again"):
-            files = {place.format(f"{name}-1.0"): content for place, content in FILES.items()}
-            add(node, make_wheel(folder, name, files=files, file_name=FILE_NAMES.get(name)))
-        made_by = node.install()["made_by"]
-        made = Path(node.root["r1"])
-        assert subprocess.check_output([made / "bin/small"]) == b"ran\n"
-        assert subprocess.check_output([made / "bin/tool"]) == b"tool ran\n"
-        found[made_by] = {
-            (str(path.relative_to(made)), path.stat().st_mode)
-            for path in made.rglob("*")
-            if path.name not in ("RECORD", "manifest.files", "manifest.json", "lib64")
-        }
-        assert not Path(node.params["staging"]).exists()
-    assert found["installer"] == found["uv"]
-    assert [path for path, _ in found["uv"] if path.endswith("both.h")]
+    """A script, a command, headers, data, a file of another wheel."""
+    program = installers.own_uv()
+    assert own_uv
+    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+    for name in ("both_sides", "again"):
+        files = {place.format(f"{name}-1.0"): content for place, content in FILES.items()}
+        add(node, make_wheel(tmp_path, name, files=files, file_name=FILE_NAMES.get(name)))
+    assert node.install()["made_by"] == "uv"
+    made = Path(node.root["r1"])
+    assert subprocess.check_output([made / "bin/small"]) == b"ran\n"
+    assert subprocess.check_output([made / "bin/tool"]) == b"tool ran\n"
+    assert list(made.rglob("both.h"))
+    assert (made / "share/both.txt").read_bytes() == b"data\n"
+    assert not Path(node.params["staging"]).exists()
 
 
 @pytest.mark.parametrize("long", [100, 300])
-@pytest.mark.parametrize("program", [installers.own_library, installers.own_uv])
-def test_commands_run_below_a_long_path(
-    release: ModuleType, own_uv: Path, program: Any, long: int
-) -> None:
+def test_commands_run_below_a_long_path(release: ModuleType, own_uv: Path, long: int) -> None:
     """Linux reads 255 bytes of a script's first line, or 127."""
     with TemporaryDirectory(dir="/tmp") as short:
         folder = Path(short, *(letter * 50 for letter in "abcdef"[: long // 50]))
         folder.mkdir(parents=True, exist_ok=True)
-        about = program()
+        about = installers.own_uv()
+        assert own_uv
         node = Node(release, folder, Path(about["path"]), about["file"])
         files = {place.format("both-1.0"): content for place, content in FILES.items()}
         add(node, make_wheel(folder, "both", files=files))
@@ -223,69 +211,50 @@ def add(node: Node, wheel: Path) -> None:
 @pytest.mark.parametrize(
     ("tag", "files", "said"),
     [
-        ("py3-none-any", {"../../../../../outside.py": b"x = 1"}, "outside"),
-        ("py3-none-any", {"other-1.0.data/scripts/python3": b"#!x"}, "would replace a link"),
-        ("py3-none-any", {"other-1.0.data/data/bin/python": b"#!x"}, "would replace a link"),
-        ("py3-none-any", {"other-1.0.data/nowhere/file": b""}, "not contained in a valid .data"),
-        ("py3-none-any", {"other-1.0.dist-info/entry_points.txt": b"[console_scripts]\na = m\n"},
-         "its metadata is malformed"),
-        ("cp36-cp36m-linux_x86_64", {}, "another Python"),
-        ("cp399-abi3-linux_x86_64", {}, "another Python"),
+        ("py3-none-any", {"other-1.0.data/scripts/python3": b"#!x"}, "reserved name"),
+        ("py3-none-any", {"other-1.0.data/data/bin/python": b"#!x"}, "reserved name"),
+        ("py3-none-any", {"other-1.0.data/nowhere/file": b""}, "Unknown wheel data type"),
+        (
+            "py3-none-any",
+            {"other-1.0.dist-info/entry_points.txt": b"[console_scripts]\na = m\n"},
+            "invalid console script",
+        ),
+        ("cp36-cp36m-linux_x86_64", {}, "no wheels with a matching Python"),
+        ("cp399-abi3-linux_x86_64", {}, "compatible with CPython 3.99"),
     ],
 )  # fmt: skip
 def test_a_wheel_that_does_not_fit_the_environment_is_refused(
     release: ModuleType, tmp_path: Path, tag: str, files: dict[str, bytes], said: str
 ) -> None:
-    program = installers.own_library()
+    program = installers.own_uv()
     node = Node(release, tmp_path, Path(program["path"]), program["file"])
-    wheel = make_wheel(tmp_path, "other", tag=tag, files=files)
-    add(node, wheel)
-    with pytest.raises(release.Problem, match=f"{wheel.name} cannot be installed: .*{said}") as why:
+    add(node, make_wheel(tmp_path, "other", tag=tag, files=files))
+    for wheel, commands in zip(node.params["wheels"], (["small"], []), strict=True):
+        wheel["commands"] = commands  # as `apply` announces them
+    with pytest.raises(release.Problem, match=said) as why:
         node.install()
-    assert why.value.fix == ["other-wheel"]
-    assert "<" not in str(why.value)
-    assert not list(tmp_path.rglob("outside.py"))
+    assert str(why.value).startswith("error: ")
+    assert why.value.fix == ["plan-for-python"]
     assert node.root.serving() == ""
 
 
 @pytest.mark.usefixtures("own_uv")
-def test_the_small_program_is_not_run_by_an_older_python(
+def test_a_wheel_writes_no_file_outside_of_the_release(release: ModuleType, tmp_path: Path) -> None:
+    program = installers.own_uv()
+    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+    add(node, make_wheel(tmp_path, "other", files={"../../../../../outside.py": b"x = 1"}))
+    assert node.install()["active"]
+    assert not list(tmp_path.rglob("outside.py"))
+
+
+@pytest.mark.usefixtures("own_uv")
+def test_uv_is_not_run_for_an_older_python(
     release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = installers.own_library()
+    program = installers.own_uv()
     node = Node(release, tmp_path, Path(program["path"]), program["file"])
-    monkeypatch.setitem(installer.OLDEST, installer.LIBRARY, 99)
+    monkeypatch.setattr(installer, "OLDEST", 99)
     assert node.install()["made_by"] == "pip"
-
-
-@pytest.mark.parametrize("trouble", ["no process", "killed", "full"])
-def test_modules_are_compiled_although_processes_are_refused_or_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
-) -> None:
-    """As in a container with a limit of processes or memory."""
-    files = [tmp_path / f"m{number}.py" for number in range(5)]
-    for file in files:
-        file.write_text("x = 1")
-    fork, parent, compiled = os.fork, os.getpid(), compileall.compile_file
-
-    def refuse() -> int:
-        raise BlockingIOError
-
-    def die(file: str, **about: Any) -> bool:
-        if os.getpid() != parent:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return bool(compiled(file, **about))
-
-    def fail(file: str, **about: Any) -> bool:
-        if os.getpid() != parent:
-            raise OSError("No space left on device")
-        return bool(compiled(file, **about))
-
-    monkeypatch.setattr(os, "fork", refuse if trouble == "no process" else fork)
-    if trouble != "no process":
-        monkeypatch.setattr(compileall, "compile_file", die if trouble == "killed" else fail)
-    unpack_wheels._compile([str(file) for file in files], 3)
-    assert len(list(tmp_path.glob("__pycache__/*.pyc"))) == len(files)
 
 
 def test_pip_installs_where_uv_does_not_run(
@@ -299,12 +268,9 @@ def test_pip_installs_where_uv_does_not_run(
 
 
 @pytest.mark.usefixtures("own_uv")
-@pytest.mark.parametrize("program", [installers.own_uv, installers.own_library])
-def test_a_program_that_arrived_damaged_is_sent_again(
-    release: ModuleType, tmp_path: Path, program: Any
-) -> None:
+def test_a_program_that_arrived_damaged_is_sent_again(release: ModuleType, tmp_path: Path) -> None:
     """As a wheel: pip in its place is slower, and its warning says no reason."""
-    about = program()
+    about = installers.own_uv()
     node = Node(release, tmp_path, Path(about["path"]), about["file"])
     copied = Path(node.params["staging"], about["sha256"], about["file"])
     copied.write_bytes(copied.read_bytes()[:-1])
@@ -314,7 +280,7 @@ def test_a_program_that_arrived_damaged_is_sent_again(
     assert not copied.exists()
     assert node.begin()["missing"] == [node.params["installer"]]
     shutil.copy(about["path"], copied)
-    assert node.install()["made_by"] == ("uv" if "uv" in about["file"] else "installer")
+    assert node.install()["made_by"] == "uv"
 
 
 def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_path: Path) -> None:
@@ -559,7 +525,7 @@ def test_a_folder_of_uv_that_others_can_write_is_refused(
 
 def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
-    found = installers.installer_for(Facts(arch=machine, libc=glibc), "cp311", LARGE)
+    found = installers.installer_for(Facts(arch=machine, libc=glibc))
     assert found["file"] == "uv.gz"
     packed = Path(found["path"])
     assert (found["sha256"], found["size"]) == (sha256_of(packed), packed.stat().st_size)
@@ -567,30 +533,16 @@ def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
     assert gzip.decompress(Path(found["path"]).read_bytes()) == Path(find_uv_bin()).read_bytes()
     musl = Libc(family="musl", version="1.2")
     for other in (Facts(arch="other", libc=glibc), Facts(arch=machine, libc=musl)):
-        assert installers.installer_for(other, "cp39", LARGE) == {}
-        assert installers.installer_for(other, "cp313t", LARGE)["file"] == "installer.pyz"
-
-
-@pytest.mark.parametrize(("python", "file"), [("cp310", "installer.pyz"), ("cp39", "uv.gz")])
-@pytest.mark.usefixtures("program")
-def test_small_wheels_do_not_bring_uv(own_uv: Path, python: str, file: str) -> None:
-    """It has 18 MB; but the small program needs a Python of its own age."""
-    here = Facts(arch=platform.machine(), libc=Libc(family="glibc", version="2.36"))
-    found = installers.installer_for(here, python, 10_000_000)
-    assert found["file"] == file
-    assert found["sha256"] == sha256_of(Path(found["path"]))
-    assert [path.name for path in own_uv.parent.iterdir()] == [file.partition(".")[0]]
+        assert installers.installer_for(other) == {}
 
 
 @pytest.fixture
 def own_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the packed uv, in an empty cache, which the library uses, too."""
+    """The folder of the packed uv, in an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for program in (installers.own_uv, installers.own_library):
-        program.cache_clear()
+    installers.own_uv.cache_clear()
     yield tmp_path / "cache" / "fleetbuild" / "uv"
-    for program in (installers.own_uv, installers.own_library):
-        program.cache_clear()
+    installers.own_uv.cache_clear()
 
 
 @pytest.fixture
@@ -622,7 +574,7 @@ def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
 
 
 @pytest.mark.usefixtures("program")
-def test_without_a_cache_nodes_get_the_same_programs(
+def test_without_a_cache_nodes_get_the_same_program(
     own_uv: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a HOME that cannot be written; found out once for a run, not for each node."""
@@ -631,14 +583,9 @@ def test_without_a_cache_nodes_get_the_same_programs(
     monkeypatch.setattr(installers, "own_cache", lambda name: tries.append(name) or own_uv)
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
     for _ in range(2):
-        here = Facts(arch=machine, libc=glibc)
-        for facts, size, file in (
-            (here, LARGE, "uv.gz"), (here, 1, "installer.pyz"),
-            (Facts(arch="other", libc=glibc), 1, "installer.pyz"),
-        ):  # fmt: skip
-            found = installers.installer_for(facts, "cp311", size)
-            assert (found["file"], found["sha256"]) == (file, sha256_of(Path(found["path"])))
-    assert tries == ["uv", "installer"]
+        found = installers.installer_for(Facts(arch=machine, libc=glibc))
+        assert (found["file"], found["sha256"]) == ("uv.gz", sha256_of(Path(found["path"])))
+    assert tries == ["uv"]
 
 
 @pytest.mark.usefixtures("program")
@@ -646,8 +593,8 @@ def test_a_umask_that_lets_a_group_write_does_not_spoil_the_cache(own_uv: Path) 
     before = os.umask(0o002)
     try:
         for _ in range(2):
-            installers.own_library.cache_clear()
-            assert installers.own_library()["file"] == "installer.pyz"
+            installers.own_uv.cache_clear()
+            assert installers.own_uv()["file"] == "uv.gz"
     finally:
         os.umask(before)
     assert own_uv.parent.stat().st_mode & 0o777 == 0o700

@@ -77,7 +77,7 @@ def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         action._files = dict.fromkeys(names, str(file))
         action._arrivals = {name: f"/there/{name}" for name in names}
         with stalls.watched(action._connection, "n1"):
-            return action._send(action._files)
+            return action._send()
 
     return sent
 

@@ -61,7 +61,7 @@ def arrived(folder: Path) -> list[str]:
 
 def test_two_files_take_one_call(tmp_path: Path) -> None:
     sender = action(tmp_path)
-    sender._send(sender._files)
+    sender._send()
     assert arrived(tmp_path) == ["a b", "c"]
     assert calls(tmp_path) == [
         f"put '{tmp_path}/a b' '{tmp_path}/a b.there'\nput {tmp_path}/c {tmp_path}/c.there\n"
@@ -71,7 +71,7 @@ def test_two_files_take_one_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [1, 255])
 def test_after_a_failure_each_file_is_sent_as_ansible_does(code: int, tmp_path: Path) -> None:
     sender = action(tmp_path, most=1, code=code)
-    sender._send(sender._files)
+    sender._send()
     assert arrived(tmp_path) == ["a b", "c"]
     assert len(calls(tmp_path)) == 3
 
@@ -79,7 +79,7 @@ def test_after_a_failure_each_file_is_sent_as_ansible_does(code: int, tmp_path: 
 @pytest.mark.parametrize("code", [1, 255])
 def test_what_has_arrived_before_a_failure_is_not_sent_again(code: int, tmp_path: Path) -> None:
     sender = action(tmp_path, breaks=1, code=code)
-    sender._send(sender._files)
+    sender._send()
     assert arrived(tmp_path) == ["a b", "c"]
     assert calls(tmp_path)[1:] == [f"put {tmp_path}/c {tmp_path}/c.there\n"]
 
@@ -87,7 +87,7 @@ def test_what_has_arrived_before_a_failure_is_not_sent_again(code: int, tmp_path
 def test_a_user_who_chose_another_way_keeps_it(tmp_path: Path) -> None:
     sender = action(tmp_path, ssh_transfer_method="scp", scp_executable="/bin/false")
     with pytest.raises(AnsibleError):
-        sender._send(sender._files)
+        sender._send()
     assert not (tmp_path / "calls").exists()
 
 
@@ -101,7 +101,7 @@ def test_the_older_option_of_ansible_2_16_counts_where_it_is_all_there_is(
     ssh.get_option = lambda name, **more: options[name] if name in options else own(name, **more)
     one_by_one: list[str] = []
     ssh.put_file = lambda _, there: one_by_one.append(there)
-    sender._send(sender._files)
+    sender._send()
     assert len(one_by_one or calls(tmp_path)) == expected
 
 
@@ -113,5 +113,5 @@ def test_a_refused_password_is_not_tried_again(tmp_path: Path) -> None:
 
     sender._connection._bare_run = refuse
     with pytest.raises(AnsibleAuthenticationFailure):
-        sender._send(sender._files)
+        sender._send()
     assert not (tmp_path / "calls").exists()
