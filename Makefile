@@ -64,7 +64,7 @@ test: test-packages ## all tests: unit, contract, fleet (real SSH nodes) and Mol
 
 test-unit: setup ## unit and contract tests, with the coverage of the pure modules
 	@echo "== unit and contract tests"
-	@$(PY) -m pytest tests/unit tests/hostile tests/contract --cov --cov-report= $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/unit tests/extensions tests/hostile tests/contract --cov --cov-report= $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
 .PHONY: coverage-of-pure-modules
@@ -84,7 +84,7 @@ test-lowest: setup ## unit tests with the lowest versions of the dependencies th
 
 test-libraries: setup ## emit helm and a conda environment, by Helm's and conda's libraries from PyPI (110 MB)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group libraries
-	@$(PY) -m pytest tests/unit/kubernetes/test_k8s_helm.py tests/unit/store/test_conda_environment.py $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/unit/kubernetes/test_k8s_helm.py tests/extensions/supply/test_conda_environment.py $(PYTEST_ARGS)
 
 test-fleet: test-packages ## tests over real SSH nodes
 	@echo "== fleet tests"

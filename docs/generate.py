@@ -21,8 +21,9 @@ from pydantic.fields import FieldInfo
 
 from fleetbuild import errors
 from fleetbuild.cli import app
+from fleetbuild.config import config_model
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Config, Plan
+from fleetbuild.models import Plan
 from fleetbuild.recipes import Recipe
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +41,7 @@ def config_page() -> str:
         "example to start from.\n",
         "| key | values | default | meaning |",
         "|---|---|---|---|",
-        *_keys(Config, ""),
+        *_keys(config_model(), ""),
     ]
     return "\n".join(lines) + "\n"
 
@@ -180,7 +181,9 @@ def _meaning(param: Any) -> str:
 
 def config_schema() -> str:
     """The JSON Schema of fleetbuild.yml."""
-    return _schema(Config.model_json_schema(), "fleetbuild.yml: the configuration of a fleet")
+    return _schema(
+        config_model().model_json_schema(), "fleetbuild.yml: the configuration of a fleet"
+    )
 
 
 def recipe_schema() -> str:
@@ -222,7 +225,7 @@ def _untitled(part: Any) -> Any:
 
 _ROOMS = (
     "", "cli", "emit", "apply", "kubernetes", "plan", "windows", "store", "probe", "ansible",
-    "audit", "recipes", "hardware", "models",
+    "audit", "recipes", "hardware", "models", "extensions",
 )  # fmt: skip
 
 

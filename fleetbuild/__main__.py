@@ -2,6 +2,8 @@
 
 import sys
 
+from fleetbuild.errors import FleetbuildError
+
 
 def main() -> None:
     """Load the program and run it."""
@@ -9,6 +11,9 @@ def main() -> None:
         from fleetbuild.cli import main as run  # noqa: PLC0415 (Ctrl-C ends the loading as well)
     except KeyboardInterrupt:  # nothing has begun
         sys.exit(130)
+    except FleetbuildError as error:  # an extension is broken
+        sys.stderr.write(f"error: {error.message}\nfix: {error.fix}\n")
+        sys.exit(error.exit_code)
     run()
 
 

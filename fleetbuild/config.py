@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import difflib
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
 from fleetbuild.errors import ConfigError, FleetbuildError
+from fleetbuild.extension import extensions
 from fleetbuild.files import is_there, read_at_most
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
@@ -91,7 +93,18 @@ def parse_config(text: str, source: str = FILE_NAME) -> Config:
                 f"{source} is an Ansible inventory, not a fleetbuild configuration.",
                 "Name it as INVENTORY, without --config.",
             )
-    return validate(Config, {} if data is None else data, source, ConfigError)
+    return validate(config_model(), {} if data is None else data, source, ConfigError)
+
+
+@cache
+def config_model() -> type[Config]:
+    """Return the model of fleetbuild.yml: the core's keys and the sections of extensions."""
+    sections: dict[str, Any] = {
+        key: (model, model())
+        for extension in extensions()
+        for key, model in extension.sections().items()
+    }
+    return create_model("Config", __base__=Config, __doc__=Config.__doc__, **sections)
 
 
 class _Loader(yaml.SafeLoader):

@@ -379,7 +379,7 @@ class Fleet:
         """
         from fleetbuild.apply.status import compare_releases
         from fleetbuild.probe.facts import last_facts
-        from fleetbuild.store.revoked import read_revocations
+        from fleetbuild.store.wheels import Store
 
         plan = self._readable_plan()
         config, inventory = self._installed(plan), self.inventory
@@ -392,7 +392,7 @@ class Fleet:
         left = self._state.left_there(config.release)
         if plan and plan.inventory == self._source and inventory.limit is None:
             self._tell_departed(sorted(left.keys() - set(names)))
-        revoked = read_revocations(self._state.store)
+        revoked = Store(self._state.store).revocations
         statuses = compare_releases(
             names,
             facts,
@@ -447,10 +447,10 @@ class Fleet:
         from fleetbuild.emit.emission import Emission, read_workload
         from fleetbuild.emit.kinds import emit_kind
         from fleetbuild.emit.writers import login
-        from fleetbuild.fleet_store import export_plan
         from fleetbuild.kubernetes.labels.serving import serving_now
         from fleetbuild.kubernetes.manifests.options import Delivery
         from fleetbuild.store.fetch_locked import open_store
+        from fleetbuild.store.release_files import export_indexes
         from fleetbuild.store.wheels import Store
 
         if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
@@ -473,7 +473,7 @@ class Fleet:
         emitted = emission.write(kind, options).written(out)
         if out is None or not copies:
             return emitted
-        return replace(emitted, paths=(*emitted.paths, *export_plan(plan, store, Path(out))))
+        return replace(emitted, paths=(*emitted.paths, *export_indexes(plan, store, Path(out))))
 
     def label(
         self,

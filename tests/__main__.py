@@ -42,6 +42,7 @@ PARTS = {
         *(str(path) for path in _UNIT if path.name not in _PURE | _PROGRAMS),
         "tests/contract",
     ),
+    "extensions": ("tests/extensions",),
     "simulation": ("tests/simulation",),
 }
 # The tests on nodes wait about half of their time, and a lab with its builds takes 2 GB.

@@ -19,7 +19,7 @@ from fleetbuild.audit import check_wheel
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
-from fleetbuild.store.provenance.statement import BuildContext
+from fleetbuild.models.stored import BuildContext
 from fleetbuild.text import count
 
 

@@ -24,8 +24,8 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.models.build_parameters import Requirement
 from fleetbuild.models.config import Pods
 from fleetbuild.models.problem import Problem
+from fleetbuild.models.stored import BuildContext
 from fleetbuild.store.address_secrets import HIDDEN
-from fleetbuild.store.provenance.statement import BuildContext
 from fleetbuild.store.wheels import Store
 
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.apply.pending import BuildAssignment
-from fleetbuild.apply.sign_releases import SignedRelease
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.extension import Sign
 from fleetbuild.journal import Journal
 from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
 from fleetbuild.kubernetes.labels.release_labels import Serving
@@ -38,9 +38,9 @@ from fleetbuild.models import (
 from fleetbuild.models.config import Hook
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
+from fleetbuild.models.stored import NO_CONTEXT, BuildContext
 from fleetbuild.probe.facts import Prober
 from fleetbuild.state import StateDir
-from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 
 
 class StoredFile(Protocol):
@@ -95,8 +95,8 @@ class Tools:
     audit: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     import_names_of: Callable[[Path], tuple[str, ...]]
     render_manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
-    # Signs the statement about a release; None if signing.key is not set.
-    sign: Callable[[Mapping[str, Any]], SignedRelease] | None = None
+    # Signs the statement about a release, if the configuration asks for signatures.
+    sign: Sign | None = None
     labels: Labeller = field(default_factory=ManualLabels)
     # Groups of a plan that need a recalled wheel or file, with the reason.
     revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}

@@ -27,7 +27,7 @@ from fleetbuild.apply.pending import (
 )
 from fleetbuild.errors import AuditError, FleetbuildError, InstallError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
-from fleetbuild.store.provenance.statement import BuildContext
+from fleetbuild.models.stored import BuildContext
 from fleetbuild.text import count
 
 Outcome = tuple[LockedFile, Path | FleetbuildError]

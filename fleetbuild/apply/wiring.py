@@ -21,11 +21,11 @@ from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.context import Tools
 from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.apply.remove import remove_releases
-from fleetbuild.apply.sign_releases import ReleaseSigner, signer_of
 from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.config import base_folder
 from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
+from fleetbuild.extension import extensions
 from fleetbuild.kubernetes.api import Cluster, connect
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import (
@@ -60,7 +60,7 @@ from fleetbuild.probe.facts import probe_nodes
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.store.publish.export import release_files
+from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
 
 # A busy node answers later than an idle one: it gets this many times a probe's deadline.
@@ -152,9 +152,7 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
     """
     folder = base_folder(config, access.inventory)
     indexes = settings_of(config, folder)
-    signer = signer_of(config, folder)
-    if signer:
-        signer.check()
+    signers = (extension.signer(config, folder) for extension in extensions())
     store = Store(access.state.store, indexes)
     return Tools(
         probe=access.probe,
@@ -170,9 +168,7 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         allow_files=indexes.allow_files,
         stop=access.stopping.set,
         forks=access.forks,
-        sign=ReleaseSigner(signer, fleet=config.signing.fleet, valid_days=config.signing.valid_days)
-        if signer
-        else None,
+        sign=next(filter(None, signers), None),
     )
 
 

@@ -23,9 +23,7 @@ from fleetbuild.cli.commands import (
     facts,
     init,
     plan,
-    provenance,
     remove,
-    revoke,
     rollback,
     run,
     status,
@@ -34,6 +32,7 @@ from fleetbuild.cli.commands import (
 )
 from fleetbuild.cli.familiar import Command
 from fleetbuild.cli.options import expand
+from fleetbuild.extension import extensions
 
 app = typer.Typer(
     name="fleetbuild",
@@ -60,8 +59,6 @@ for command in (
     explain.explain,
     check.check,
     audit.audit,
-    provenance.provenance,
-    revoke.revoke,
     env.env,
 ):
     app.command(cls=Command)(expand(command))
@@ -69,6 +66,11 @@ for command in (
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(expand(run.run))
 app.add_typer(emit.app, name="emit")
 app.add_typer(store.app, name="store")
+for extension in extensions():
+    for command in extension.commands():
+        group, _, name = command.__name__.rpartition("_")  # store_push: a command of store
+        parent = {"": app, "emit": emit.app, "store": store.app}[group]
+        parent.command(name=name, cls=Command)(expand(command))
 
 
 def _version(wanted: bool) -> None:

@@ -18,7 +18,7 @@ from fleetbuild.kubernetes.manifests.images import library_warnings
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.models import Config, Plan, ReleaseFile
 from fleetbuild.store.fetch_locked import fetch_releases, lacking, way_on
-from fleetbuild.store.publish.export import release_files
+from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
 from fleetbuild.surroundings import refuse_outside
 

@@ -37,7 +37,7 @@ from fleetbuild.kubernetes.manifests.render import (
 from fleetbuild.kubernetes.manifests.snippets import snippets
 from fleetbuild.models import Config
 from fleetbuild.plan.document.files import config_of
-from fleetbuild.store.publish.export import release_files
+from fleetbuild.store.release_files import release_files
 from fleetbuild.text import fold
 from fleetbuild.windows import windows_files, windows_warnings
 

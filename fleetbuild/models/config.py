@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import chain, repeat
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +17,8 @@ from pydantic import (
 )
 
 from fleetbuild.models._base import Frozen
+
+SectionT = TypeVar("SectionT", bound=Frozen)
 
 _PERCENTAGE = r"(100|[1-9]?\d)%"
 
@@ -292,32 +294,6 @@ class Kubernetes(Frozen):
     pods: Pods = Pods()
 
 
-class Signing(Frozen):
-    """Signatures of releases."""
-
-    key: str | None = Field(
-        None,
-        min_length=1,
-        description="the SSH key that signs each release: a private key without a passphrase, or a "
-        "public key whose private key is in ssh-agent; default: not signed",
-    )
-    fleet: str | None = Field(
-        None,
-        pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
-        description="the fleet that releases are signed for, such as production: a node accepts "
-        "them if its file of signers allows the namespace release.production@fleetbuild.dev; "
-        "default: any",
-    )
-    valid_days: int | None = Field(
-        None,
-        ge=1,
-        le=3650,
-        description="for how many days the signature of a release is valid: afterwards a node "
-        "makes no release by it, goes on serving what it serves, and the next plan signs it again; "
-        "default: without end",
-    )
-
-
 class Config(Frozen):
     """fleetbuild.yml."""
 
@@ -398,11 +374,20 @@ class Config(Frozen):
     install: Install = Install()
     distribute: Distribute = Distribute()
     rollout: Rollout = Rollout()
-    signing: Signing = Signing()
     kubernetes: Kubernetes = Kubernetes()
 
     # The folder of the file: its paths, and the user's recipes, are relative to it.
     _folder: str | None = PrivateAttr(default=None)
+
+    def section(self, kind: type[SectionT]) -> SectionT:
+        """Return the section of an extension; with its defaults if the file has none."""
+        found = (value for _, value in self if isinstance(value, kind))
+        return next(found, None) or kind()
+
+    @property
+    def signs(self) -> bool:
+        """Whether the section of an extension says that releases are signed."""
+        return any(getattr(value, "signs", False) for _, value in self)
 
     @property
     def folder(self) -> str | None:

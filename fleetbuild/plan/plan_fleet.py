@@ -85,7 +85,7 @@ def plan_fleet(
     config = config.model_copy(update={"index": (*config.index, *listed.indexes)})
     settings = settings_of(config, folder)
     store = Store(state_dir / "store", settings)
-    revoked = store.learn_revoked_keys(
+    revoked = store.revocations_of(
         (wheel.sha256, wheel.artifact_key)
         for known in facts.values()
         for manifest in known.release.values()

@@ -14,10 +14,10 @@ from pathlib import Path
 from fleetbuild.config import base_folder
 from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError
 from fleetbuild.models import Config, Inventory, LockedFile, Plan, PlannedGroup, PlannedWheel
+from fleetbuild.models.stored import BuildContext
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.store.provenance.statement import BuildContext
-from fleetbuild.store.publish.export import shared_in_cluster_release
+from fleetbuild.store.release_files import shared_in_cluster_release
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import count, fold
 

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -20,21 +21,18 @@ from pydantic import ValidationError
 from fleetbuild.audit import needed_libraries
 from fleetbuild.audit.downloads import RULES, audit_download
 from fleetbuild.errors import AuditError, InstallError
+from fleetbuild.extension import extensions
 from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, Floors, LockedFile, PlannedWheel, now
 from fleetbuild.models.revocation import Revocations
+from fleetbuild.models.stored import NO_CONTEXT, BuildContext, StoredWheel, WheelRecord
 from fleetbuild.store.address_secrets import reveal, without_login
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored
-from fleetbuild.store.provenance.sbom import add_sbom
-from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext, as_text, statement
-from fleetbuild.store.revoked import read_revocations, write_revocations
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
-from fleetbuild.store.stored import StoredWheel, WheelRecord
 
 _PROVENANCE = "provenance.json"
-STATEMENT_SUFFIX = ".intoto.json"  # after the wheel's file name
 _SHORTEST_HASH = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
@@ -50,15 +48,12 @@ class Store:
     @property
     def revocations(self) -> Revocations:
         """Return the wheels that must not be used any more."""
-        return read_revocations(self.root)
+        return self.revocations_of(())
 
-    def learn_revoked_keys(self, wheels: Iterable[tuple[str, str]]) -> Revocations:
-        """Add the artifact keys of recalled wheels, by hash, to the revocations; return them."""
-        revocations = self.revocations
-        learned = revocations.with_keys(wheels)
-        if learned != revocations:
-            write_revocations(self.root, learned)
-        return learned
+    def revocations_of(self, seen: Iterable[tuple[str, str]]) -> Revocations:
+        """Return the wheels that must not be used; `seen`: the hash and artifact key of others."""
+        known = (each.revocations(self.root, seen).entries for each in extensions())
+        return Revocations(entries=tuple(chain.from_iterable(known)))
 
     def add(
         self,
@@ -69,14 +64,15 @@ class Store:
         seconds: float,
         context: BuildContext = NO_CONTEXT,
     ) -> StoredWheel:
-        """Store a wheel that was built for this target, with its bill of materials in it and its
-        provenance beside it. A published wheel keeps its bytes."""
+        """Store a wheel that was built for this target. A published wheel keeps its bytes."""
         self.root.mkdir(parents=True, exist_ok=True)
         delivered = sha256_of(path)
         with tempfile.TemporaryDirectory(dir=self.root, prefix=".part-") as folder:
             if not wheel.published:
-                add_sbom(path, Path(folder) / path.name, wheel)
-                path = Path(folder) / path.name
+                for number, extension in enumerate(extensions()):
+                    own = Path(folder) / str(number)
+                    own.mkdir()
+                    path = extension.prepare(path, own, wheel)
             record = self._record(path, wheel, delivered, built_on=built_on, seconds=seconds)
             return self._add(path, wheel, record, context)
 
@@ -112,24 +108,10 @@ class Store:
         home = self.root / "wheels" / record.artifact_key / record.sha256
         with self._whole(home) as part:
             shutil.copyfile(path, part / path.name)
-            self._state_origin(part / f"{path.name}{STATEMENT_SUFFIX}", wheel, record, context)
+            for extension in extensions():
+                extension.accompany(part, wheel, record, context)
             (part / _PROVENANCE).write_text(record.model_dump_json(indent=2) + "\n")
         return StoredWheel(path=home / path.name, provenance=record)
-
-    def _state_origin(
-        self, file: Path, wheel: PlannedWheel, record: WheelRecord, context: BuildContext
-    ) -> None:
-        """Write the wheel's in-toto statement."""
-        document = statement(
-            wheel,
-            file=record.file,
-            sha256=record.sha256,
-            built_on=record.built_on,
-            built_at=record.built_at,
-            seconds=record.seconds,
-            context=context,
-        )
-        file.write_text(as_text(document), encoding="utf-8")
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
         """Return an intact stored wheel that fits this target, or None; never a revoked one.
@@ -281,9 +263,6 @@ class Store:
     def check(self) -> tuple[Path, ...]:
         """Read every wheel and download; remove the damaged ones and return their paths."""
         wheels = [wheel.path for wheel in self.list() if not self._keep_intact(wheel)]
-        unstated = [wheel.path for wheel in self.list() if not _has_statement(wheel)]
-        for path in unstated:
-            shutil.rmtree(path.parent)
         intact = {wheel.path.parent for wheel in self.list()}
         # A folder without a whole wheel and its provenance is never read, and holds nothing.
         broken = [
@@ -299,7 +278,7 @@ class Store:
         ]
         for path in downloads:
             path.unlink()
-        return (*wheels, *unstated, *broken, *downloads)
+        return (*wheels, *broken, *downloads)
 
     def remove(self, name: str) -> tuple[Path, ...]:
         """Remove the wheels of this name; return their paths.
@@ -367,16 +346,6 @@ def _names(wheel: StoredWheel) -> set[str]:
     record = wheel.provenance
     versions = (record.version, record.wheel_version)
     return {record.package, *(f"{record.package}=={version}" for version in versions)}
-
-
-def _has_statement(stored: StoredWheel) -> bool:
-    """Return whether the statement beside a wheel is whole and about it."""
-    try:
-        text = stored.path.with_name(stored.path.name + STATEMENT_SUFFIX).read_text("utf-8")
-        subjects = json.loads(text)["subject"]
-        return bool(subjects[0]["digest"]["sha256"] == stored.sha256)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return False
 
 
 def _begins(wheel: StoredWheel, name: str) -> bool:

@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 
 from fleetbuild.ansible import HostRun, TaskEvent
 from fleetbuild.apply.context import Run, Tools
-from fleetbuild.apply.sign_releases import SignedRelease
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.extension import SignedRelease
 from fleetbuild.journal import Journal
 from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
 from fleetbuild.kubernetes.labels.release_labels import Serving
@@ -31,8 +31,8 @@ from fleetbuild.models import (
     PlannedWheel,
 )
 from fleetbuild.models.hooks import HookCall, HookFailure
+from fleetbuild.models.stored import NO_CONTEXT, BuildContext
 from fleetbuild.state import StateDir
-from fleetbuild.store.provenance.statement import NO_CONTEXT, BuildContext
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 

@@ -18,7 +18,7 @@ import yaml
 from fleetbuild.kubernetes.manifests.containerfile import containers
 from fleetbuild.kubernetes.manifests.options import Delivery, Way
 from fleetbuild.kubernetes.manifests.render import render
-from fleetbuild.store.publish.export import export_indexes, release_files
+from fleetbuild.store.release_files import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan
 from tests.lab import image as lab_image

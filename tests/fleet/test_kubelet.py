@@ -26,7 +26,7 @@ from fleetbuild.kubernetes.labels.release_labels import as_planned, is_release_l
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import Plan
-from fleetbuild.store.publish.export import export_indexes, release_files
+from fleetbuild.store.release_files import export_indexes, release_files
 from fleetbuild.store.wheels import Store
 from tests.factories import real_api, real_kubelet
 from tests.factories.delivery import KINDS

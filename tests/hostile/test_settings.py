@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from fleetbuild import Fleet, UsageError, check, doctor, find_config
-from fleetbuild.apply.sign_releases import Signer
 from fleetbuild.audit import apart
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
@@ -241,7 +240,8 @@ def of_ssh(_: Path) -> object:
 
 
 def of_ssh_keygen(place: Path) -> object:
-    return Signer(place / "key").sign("x", "release@fleetbuild.dev")
+    signing = pytest.importorskip("fleetbuild.extensions.supply.signing")
+    return signing.Signer(place / "key").sign("x", "release@fleetbuild.dev")
 
 
 def of_ansible(place: Path) -> object:

@@ -21,7 +21,7 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import LockedFile
 from fleetbuild.store.fetch_locked import lacking
 from fleetbuild.store.index_config import IndexSettings
-from fleetbuild.store.publish.export import release_files
+from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
 from tests.factories import runs
 from tests.factories.files import demo_wheel, make_wheel

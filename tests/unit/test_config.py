@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.config import (
+    config_model,
     find_config,
     load_config,
     parse_config,
@@ -36,7 +37,7 @@ def test_the_example_of_the_reference_is_read():
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "{}"])
 def test_an_empty_file_means_all_defaults(text):
-    assert parse_config(text) == Config()
+    assert parse_config(text) == config_model()()
 
 
 @pytest.mark.parametrize(

@@ -17,26 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-Folder = Annotated[
-    Path,
-    typer.Argument(metavar="DIR", help="The folder to write to; each group gets a folder in it."),
-]
 
-Destination = Annotated[
-    str,
-    typer.Argument(
-        metavar="DIR|URL",
-        help="A folder of static indexes, or the address that twine would upload to.",
-    ),
-]
-IndexUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--index-url",
-        metavar="URL",
-        help="The address that pip installs from, for the table; default: URL/simple/.",
-    ),
-]
 Built = Annotated[
     Path,
     typer.Argument(
@@ -157,65 +138,6 @@ def fetch(
         else:
             run.out.say(*(f"Fetched {file}" for file in files))
             run.out.say(f"Fetched {count(len(files), 'file')}.", *lacks)
-
-
-@app.command()
-@options.expand
-def export(
-    *,
-    folder: Folder,
-    config: options.Config = None,
-    output: options.OutputOptions,
-) -> None:
-    """Write a package index for each group of the last plan.
-
-    The indexes are for pip and uv. variants.md lists which wheel is for which machine.
-    """
-    with output.session() as run:
-        import fleetbuild
-
-        store = fleetbuild.Fleet(config=config, state_dir=output.state_dir).store
-        written = [str(path) for path in store.export(folder)]
-        if output.json:
-            run.out.document({"format_version": "1.0", "indexes": written})
-        else:
-            run.out.say(*(f"Wrote {path}" for path in written))
-            if written:
-                run.out.say(f"Which wheel is for which machine: {folder / 'variants.md'}")
-
-
-@app.command()
-@options.expand
-def push(
-    *,
-    destination: Destination,
-    index_url: IndexUrl = None,
-    config: options.Config = None,
-    output: options.OutputOptions,
-) -> None:
-    """Publish the last plan's wheels.
-
-    They go into static indexes in a folder, or are uploaded to an index server.
-    """
-    with output.session() as run:
-        import fleetbuild
-
-        def tell(name: str, new: bool) -> None:
-            if not output.json:
-                run.out.say(f"{'Uploaded' if new else 'Already published'}: {name}")
-
-        store = fleetbuild.Fleet(config=config, state_dir=output.state_dir).store
-        pushed = store.push(destination, index=index_url, on_file=tell)
-        if output.json:
-            table = str(pushed.table) if pushed.table else None
-            run.out.document(
-                {"format_version": "1.0", "new": pushed.new, "there": pushed.there, "table": table}
-            )
-        else:
-            there = f", {count(len(pushed.there), 'file')} there already" if pushed.there else ""
-            run.out.say(f"{count(len(pushed.new), 'file')} published{there}.")
-            if pushed.table:
-                run.out.say(f"Which wheel is for which machine: {pushed.table}")
 
 
 @app.command()

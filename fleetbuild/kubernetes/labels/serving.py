@@ -14,7 +14,7 @@ from fleetbuild.models.revocation import Revocations
 from fleetbuild.probe.captures import load_captures, save_section
 from fleetbuild.probe.parsing.facts import releases_of
 from fleetbuild.state import StateDir
-from fleetbuild.store.revoked import read_revocations
+from fleetbuild.store.wheels import Store
 
 _SECTION = "release"
 _FILES = "release-files"
@@ -33,7 +33,7 @@ def serving_now(
         return serving
     open_ = {name: made for name, made in serving.items() if not state.is_changing(name)}
     served = {**open_, **last_said(state, plan.nodes, plan.release)}
-    revoked = read_revocations(state.store)
+    revoked = Store(state.store).revocations
     return {name: _unless_revoked(made, revoked) for name, made in served.items()}
 
 

@@ -301,7 +301,7 @@ def _refuse_without_toolkit(
 
 
 def _refuse_unsigned(facts: Facts, config: Config) -> None:
-    if facts.requires_signature and config.signing.key is None:
+    if facts.requires_signature and not config.signs:
         raise NotEligible(
             "The node accepts only signed releases (/etc/fleetbuild/allowed_signers), and"
             " signing.key is not set.",

@@ -267,8 +267,8 @@ def test_an_export_to_an_unwritable_folder_is_an_error(
         "fleetbuild.plan.document.files.read_plan",
         lambda _: SimpleNamespace(inventory="i.yml", config=None),
     )
-    monkeypatch.setattr("fleetbuild.fleet_store.fetch_all", lambda *_: ())
-    monkeypatch.setattr("fleetbuild.fleet_store.export_indexes", denied)
+    monkeypatch.setattr("fleetbuild.extensions.supply.publish.fetch_all", lambda *_: ())
+    monkeypatch.setattr("fleetbuild.store.release_files.release_files", denied)
     refused(run("store", "export", "there"), 2, "there", "Permission denied")
 
 

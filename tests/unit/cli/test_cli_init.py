@@ -6,7 +6,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from fleetbuild.models import Config
+from fleetbuild.config import config_model
 from fleetbuild.recipes import parse_recipe
 from fleetbuild.starter_files import CONFIG
 from tests.factories.files import make_sdist
@@ -18,7 +18,7 @@ def test_init_writes_what_plan_can_read(run: Run, here: Path) -> None:
     result = run("init")
     assert result.exit_code == 0
     assert "Next: " in result.stdout
-    Config.model_validate(yaml.safe_load((here / "fleetbuild.yml").read_text()))
+    config_model().model_validate(yaml.safe_load((here / "fleetbuild.yml").read_text()))
     hosts = yaml.safe_load((here / "inventory.yml").read_text())["all"]["hosts"]
     assert hosts == {"this-machine": {"ansible_connection": "local"}}
 
@@ -49,7 +49,7 @@ def test_init_says_where_it_cannot_write(run: Run, here: Path) -> None:
 def test_the_commented_file_has_every_key_and_its_default() -> None:
     uncommented = re.sub(r"^# (?=[a-z_]+:|  )", "", CONFIG.split("\n\n", 1)[1], flags=re.M)
     written = yaml.safe_load(uncommented.replace('python: "3.11"', "python: null"))
-    expected = Config(packages=("hnswlib==0.8.0",)).model_dump(mode="json")
+    expected = config_model()(packages=("hnswlib==0.8.0",)).model_dump(mode="json")
     assert written == expected
 
 

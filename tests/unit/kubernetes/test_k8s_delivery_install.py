@@ -15,7 +15,7 @@ import yaml
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import ReleaseFile
-from fleetbuild.store.publish.export import export_indexes, release_files
+from fleetbuild.store.release_files import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan
 

@@ -14,7 +14,7 @@ from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import Config, Inventory, LockedFile, ReleaseFile, TargetLibc
 from fleetbuild.state import StateDir
-from fleetbuild.store.publish.export import release_files
+from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel as wheel_file

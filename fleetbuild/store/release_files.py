@@ -1,16 +1,19 @@
-"""`fleetbuild store export`: write a package index for each group from the store.
+"""The files of each group's release, if the store has all of them.
 
-In: a plan and the store. Out: index folders; for `emit`, the files of each group's release.
+In: a plan and the store. Out: `ReleaseFile`s by group, or an index for each group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from fleetbuild.audit import file_names
 from fleetbuild.audit.ownership import second_owners
+from fleetbuild.errors import UsageError
+from fleetbuild.files import raise_if_full
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
 from fleetbuild.store.index import write_index
 from fleetbuild.store.wheels import Store
@@ -18,11 +21,25 @@ from fleetbuild.store.wheels import Store
 
 def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
     """Write an index for each group whose release is complete in the store."""
-    return tuple(
-        write_index(folder / group, files, copy=True)
-        for group, files in release_files(plan, store).items()
-        if files
-    )
+    with writing(folder):
+        return tuple(
+            write_index(folder / group, files, copy=True)
+            for group, files in release_files(plan, store).items()
+            if files
+        )
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn the error of a folder that cannot be written into a usage error."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(folder)
+        raise_if_full(error)
+        raise UsageError(
+            f"{error.filename} cannot be written: {error.strerror}.", "Name another folder."
+        ) from None
 
 
 def release_files(plan: Plan, store: Store) -> dict[str, tuple[ReleaseFile, ...]]:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.extensions.supply.test_variants import exported
 from tests.factories.environments import installed_by, output_of
-from tests.unit.store.test_variants import exported
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("rattler") is None, reason="no conda: make test-libraries"

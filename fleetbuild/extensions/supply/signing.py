@@ -15,14 +15,49 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from pydantic import Field
 
 from fleetbuild.errors import ConfigError
+from fleetbuild.extension import SignedRelease
 from fleetbuild.models import Config
+from fleetbuild.models._base import Frozen
 
 NAMESPACE = "release{}@fleetbuild.dev"  # of a fleet: release.NAME@fleetbuild.dev
 _SECONDS = 60  # a key on a token waits for a touch
 _DAY = 24 * 3600  # seconds
+
+
+class Signing(Frozen):
+    """Signatures of releases."""
+
+    key: str | None = Field(
+        None,
+        min_length=1,
+        description="the SSH key that signs each release: a private key without a passphrase, or a "
+        "public key whose private key is in ssh-agent; default: not signed",
+    )
+    fleet: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
+        description="the fleet that releases are signed for, such as production: a node accepts "
+        "them if its file of signers allows the namespace release.production@fleetbuild.dev; "
+        "default: any",
+    )
+    valid_days: int | None = Field(
+        None,
+        ge=1,
+        le=3650,
+        description="for how many days the signature of a release is valid: afterwards a node "
+        "makes no release by it, goes on serving what it serves, and the next plan signs it again; "
+        "default: without end",
+    )
+
+    @property
+    def signs(self) -> bool:
+        """Whether releases are signed. The core asks it for nodes that require a signature."""
+        return self.key is not None
 
 
 class Signer:
@@ -47,23 +82,18 @@ class Signer:
             " KEY.pub; else correct signing.key in fleetbuild.yml.",
         )
 
-    def check(self) -> None:
-        """Raise ConfigError if nothing can be signed, before a run builds for hours."""
-        self.sign("", "check@fleetbuild.dev")
 
+def release_signer(config: Config, folder: Path) -> ReleaseSigner | None:
+    """Return the signer that fleetbuild.yml names, tried out; a relative path begins at `folder`.
 
-def signer_of(config: Config, folder: Path) -> Signer | None:
-    """Return the signer that fleetbuild.yml names; a relative path begins at `folder`."""
-    if config.signing.key is None:
+    Raise ConfigError if nothing can be signed, before a run builds for hours.
+    """
+    section = config.section(Signing)
+    if section.key is None:
         return None
-    return Signer(folder / Path(config.signing.key).expanduser())
-
-
-class SignedRelease(NamedTuple):
-    """A statement about a release, and its signature."""
-
-    statement: dict[str, Any]
-    signature: str
+    signer = Signer(folder / Path(section.key).expanduser())
+    signer.sign("", "check@fleetbuild.dev")
+    return ReleaseSigner(signer, fleet=section.fleet, valid_days=section.valid_days)
 
 
 class ReleaseSigner:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.apply.sign_releases import ReleaseSigner, SignedRelease, Signer, signer_of
 from fleetbuild.apply.stages import carry_out
+from fleetbuild.config import config_model
 from fleetbuild.errors import BlockedError, ConfigError
-from fleetbuild.models import Config
-from fleetbuild.models.config import Signing
+from fleetbuild.extension import SignedRelease
+from fleetbuild.extensions.supply.signing import ReleaseSigner, Signer, release_signer
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
@@ -90,9 +90,8 @@ def test_a_key_that_cannot_sign_is_an_error_before_any_build(tmp_path: Path) -> 
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "passphrase", "-f", str(locked_key)]
     subprocess.run(command, check=True)
     for file in ("missing", "id"):
-        signer = signer_of(Config(signing=Signing(key=file)), tmp_path)
-        assert signer is not None
+        config = config_model().model_validate({"signing": {"key": file}})
         with pytest.raises(ConfigError, match=r"signing\.key") as caught:
-            signer.check()
+            release_signer(config, tmp_path)
         assert "ssh-add" in caught.value.fix
-    assert signer_of(Config(), tmp_path) is None
+    assert release_signer(config_model()(), tmp_path) is None

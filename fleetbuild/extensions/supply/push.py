@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 from uv import find_uv_bin
 
 from fleetbuild.errors import BlockedError, ConfigError, InstallError, UsageError
+from fleetbuild.extensions.supply.variants import write_uploaded, write_variants
 from fleetbuild.models import Plan, ReleaseFile
 from fleetbuild.store.fetch_locked import way_on
 from fleetbuild.store.index import write_index
-from fleetbuild.store.publish.export import release_files
-from fleetbuild.store.publish.variants import write_uploaded, write_variants
+from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import clean
 

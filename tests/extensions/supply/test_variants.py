@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.errors import UsageError
+from fleetbuild.extensions.supply.publish import export
+from fleetbuild.extensions.supply.variants import write_variants
 from fleetbuild.fleet import Fleet
 from fleetbuild.plan.document.serialize import with_digest
-from fleetbuild.store.publish.variants import write_variants
 from tests.factories.environments import installed_by, output_of
 from tests.factories.files import stocked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
@@ -27,7 +28,7 @@ def exported(tmp_path: Path) -> Path:
     (tmp_path / "state").mkdir()
     stocked(tmp_path / "state", plan)
     fleet.save_plan(plan)
-    (index,) = fleet.store.export(tmp_path / "out")
+    (index,) = export(fleet.store, tmp_path / "out")
     assert index == tmp_path / "out" / "cpu-avx2-cp311" / "simple"
     return tmp_path / "out"
 

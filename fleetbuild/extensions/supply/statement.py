@@ -11,11 +11,12 @@ import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fleetbuild.models import LockedFile, PlannedWheel
-from fleetbuild.models._base import Frozen
+from fleetbuild.models.stored import BuildContext, WheelRecord
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -24,32 +25,24 @@ BUILT = "https://fleetbuild.dev/builds/wheel/v1"
 TAKEN = "https://fleetbuild.dev/builds/published/v1"
 
 
-class BuildContext(Frozen):
-    """What the run knows about a build, beside the planned wheel."""
-
-    plan_digest: str = ""
-    toolchain: dict[str, tuple[str, ...]] = {}  # of the builder: tool -> versions
-    cached: bool = False  # an earlier run built it; nothing here says when
+SUFFIX = ".intoto.json"  # after the wheel's file name
 
 
-NO_CONTEXT = BuildContext()
+def write_statement(
+    home: Path, wheel: PlannedWheel, record: WheelRecord, context: BuildContext
+) -> None:
+    """Write the statement about a stored wheel beside it."""
+    document = statement(wheel, record, context)
+    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
+    (home / f"{record.file}{SUFFIX}").write_text(text + "\n", encoding="utf-8")
 
 
-def statement(
-    wheel: PlannedWheel,
-    *,
-    file: str,
-    sha256: str,
-    built_on: str,
-    built_at: str,
-    seconds: float,
-    context: BuildContext,
-) -> dict[str, Any]:
+def statement(wheel: PlannedWheel, record: WheelRecord, context: BuildContext) -> dict[str, Any]:
     """Return the statement about one wheel file."""
-    node = quote(built_on or "unknown", safe="")
+    node = quote(record.built_on or "unknown", safe="")
     return {
         "_type": STATEMENT,
-        "subject": [{"name": file, "digest": {"sha256": sha256}}],
+        "subject": [{"name": record.file, "digest": {"sha256": record.sha256}}],
         "predicateType": PREDICATE,
         "predicate": {
             "buildDefinition": {
@@ -59,7 +52,7 @@ def statement(
                     "artifactKey": wheel.artifact_key,
                     "planDigest": context.plan_digest,
                 },
-                "resolvedDependencies": [*_dependencies(wheel), *_image(wheel, built_on)],
+                "resolvedDependencies": [*_dependencies(wheel), *_image(wheel, record.built_on)],
             },
             "runDetails": {
                 "builder": {
@@ -75,8 +68,8 @@ def statement(
                 if context.cached
                 else {
                     "invocationId": f"{context.plan_digest}/{wheel.artifact_key}",
-                    "startedOn": _earlier(built_at, seconds),
-                    "finishedOn": built_at,
+                    "startedOn": _earlier(record.built_at, record.seconds),
+                    "finishedOn": record.built_at,
                 },
             },
         },
@@ -131,8 +124,3 @@ def _hash(text: str) -> str:
 def _earlier(moment: str, seconds: float) -> str:
     begun = datetime.fromisoformat(moment) - timedelta(seconds=round(seconds))
     return begun.isoformat(timespec="seconds")
-
-
-def as_text(document: Mapping[str, Any]) -> str:
-    """Return a statement as it is written and signed."""
-    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

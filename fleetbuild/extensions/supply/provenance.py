@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.errors import UsageError
+from fleetbuild.extensions.supply.sbom import NAME as SBOM
+from fleetbuild.extensions.supply.statement import PREDICATE, STATEMENT, SUFFIX
 from fleetbuild.files import sha256_of
 from fleetbuild.models._base import Frozen
-from fleetbuild.store.provenance.sbom import NAME as SBOM
-from fleetbuild.store.provenance.statement import PREDICATE, STATEMENT
-from fleetbuild.store.wheels import STATEMENT_SUFFIX, Store
+from fleetbuild.store.wheels import Store
 
 _LARGEST = 16 * 1024 * 1024
 
@@ -79,9 +79,9 @@ def _find(wheel: str, store: Store) -> Path:
 
 
 def _statement_file(path: Path, sha256: str, store: Store) -> Path:
-    places = [path.with_name(path.name + STATEMENT_SUFFIX)]
+    places = [path.with_name(path.name + SUFFIX)]
     places += [
-        stored.path.with_name(stored.path.name + STATEMENT_SUFFIX)
+        stored.path.with_name(stored.path.name + SUFFIX)
         for stored in store.list()
         if stored.sha256 == sha256
     ]

@@ -17,15 +17,16 @@ from fleetbuild.apply.status import compare_releases
 from fleetbuild.apply.verify import Checks, verify_task
 from fleetbuild.cli import app
 from fleetbuild.errors import BlockedError, StalePlanError, UsageError
+from fleetbuild.extensions.supply.revoke import revoke, revoked_wheels, take_back
 from fleetbuild.kubernetes.labels.serving import serving_now
 from fleetbuild.models import Manifest, ManifestWheel, Plan
 from fleetbuild.models.revocation import Revocation, Revocations
+from fleetbuild.models.stored import StoredWheel
 from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.plan.plan_fleet import _refuse_revoked
 from fleetbuild.probe.facts import keep
 from fleetbuild.state import StateDir
-from fleetbuild.store.publish.export import release_files
-from fleetbuild.store.stored import StoredWheel
+from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
 from tests.factories import plans
 from tests.factories.files import make_wheel
@@ -93,7 +94,7 @@ def test_a_revoked_wheel_is_never_taken_from_the_store(
 ) -> None:
     store = Store(state.store)
     assert store.find(wheel_of_plan())
-    revoked = Fleet(state_dir=state.root).store.revoke(stored.sha256[:12], WHY)
+    revoked = revoke(stored.sha256[:12], WHY, StateDir(state.root))
     assert revoked.revocation.what == stored.sha256
     assert revoked.revocation.artifact_key == KEY
     assert revoked.wheels == (stored.path.name,)
@@ -104,7 +105,7 @@ def test_a_revoked_wheel_is_never_taken_from_the_store(
 
 
 def test_its_bytes_are_refused_from_a_builder_too(state: StateDir, stored: StoredWheel) -> None:
-    Fleet(state_dir=state.root).store.revoke(stored.sha256, WHY)
+    revoke(stored.sha256, WHY, StateDir(state.root))
     revocations = Store(state.store).revocations
     delivered = state.root.parent / "built" / stored.path.name  # without the bill of materials
     for path in (stored.path, delivered):
@@ -173,7 +174,7 @@ def test_a_node_that_serves_it_is_drift_and_fails_verification(
     served = manifest(stored.sha256)
     on_node(state, "a", served)
     on_node(state, "b", manifest("f" * 64))
-    revoked = Fleet(state_dir=state.root).store.revoke(stored.sha256, WHY)
+    revoked = revoke(stored.sha256, WHY, StateDir(state.root))
     assert revoked.nodes == ("a",)
     known = Store(state.store).revocations
     found = compare_releases(
@@ -208,7 +209,7 @@ def test_nothing_of_it_is_emitted(state: StateDir, stored: StoredWheel) -> None:
     bad = plans.make_group(wheels=(wheel_of_plan(),))
     both = with_digest(plans.make_plan((good, bad), inventory="i.yml"))
     assert any("avx2" in name for name in fleet.emit(plan=both).files)
-    fleet.store.revoke(stored.sha256, WHY)
+    revoke(stored.sha256, WHY, state)
     emitted = fleet.emit(plan=both)
     workloads = [name for name in emitted.files if name.startswith("deployment")]
     assert [name for name in workloads if "avx2" in name] == []
@@ -219,18 +220,17 @@ def test_nothing_of_it_is_emitted(state: StateDir, stored: StoredWheel) -> None:
 
 
 def test_a_revocation_is_listed_and_taken_back(state: StateDir, stored: StoredWheel) -> None:
-    fleet = Fleet(state_dir=state.root)
-    fleet.store.revoke(stored.sha256, WHY)
-    fleet.store.revoke(stored.sha256, "another reason")
-    fleet.store.revoke("Num.Py==2.0", WHY)
-    named = [each.revocation.what for each in fleet.store.revocations()]
+    revoke(stored.sha256, WHY, state)
+    revoke(stored.sha256, "another reason", state)
+    revoke("Num.Py==2.0", WHY, state)
+    named = [each.revocation.what for each in revoked_wheels(state)]
     assert named == [stored.sha256, "num-py==2.0"]
-    assert fleet.store.take_back(stored.sha256[:9]).reason == "another reason"
+    assert take_back(stored.sha256[:9], state).reason == "another reason"
     assert Store(state.store).find(wheel_of_plan())
-    fleet.store.take_back("num_py==2.0")
-    assert fleet.store.revocations() == ()
+    take_back("num_py==2.0", state)
+    assert revoked_wheels(state) == ()
     with pytest.raises(UsageError, match="not revoked"):
-        fleet.store.take_back("numpy==2.0")
+        take_back("numpy==2.0", state)
     told = [json.loads(line)["what"] for line in state.revocations_journal.read_text().splitlines()]
     assert told == ["revoked"] * 3 + ["revocation taken back"] * 2
 
@@ -241,7 +241,7 @@ def test_a_revocation_is_listed_and_taken_back(state: StateDir, stored: StoredWh
 )
 def test_what_cannot_be_revoked_is_a_sentence(state: StateDir, what: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Fleet(state_dir=state.root).store.revoke(what, WHY)
+        revoke(what, WHY, StateDir(state.root))
     assert caught.value.fix
 
 
@@ -251,7 +251,7 @@ def test_a_downloaded_package_is_revoked_by_version(state: StateDir) -> None:
     path.parent.mkdir(parents=True)
     path.touch()
     with pytest.raises(UsageError) as caught:
-        Fleet(state_dir=state.root).store.revoke(file.sha256, WHY)
+        revoke(file.sha256, WHY, StateDir(state.root))
     assert "fleetbuild revoke numpy==2.0" in caught.value.fix
 
 

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from fleetbuild.errors import UsageError
+from fleetbuild.extensions.supply.revocations_file import write_revocations
 from fleetbuild.journal import Journal
 from fleetbuild.models import Facts, now
 from fleetbuild.models._base import Frozen
@@ -20,7 +21,6 @@ from fleetbuild.models.revocation import Revocation, Revocations
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.state import StateDir
 from fleetbuild.store.garbage import probed_facts
-from fleetbuild.store.revoked import write_revocations
 from fleetbuild.store.wheels import Store
 
 _SHA256 = re.compile(r"[0-9a-f]{8,64}", re.ASCII)

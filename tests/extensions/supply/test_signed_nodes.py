@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 import fleetbuild
-from fleetbuild import BlockedError, Config, Plan, Result
-from fleetbuild.apply import wiring
-from fleetbuild.apply.sign_releases import ReleaseSigner, SignedRelease
+from fleetbuild import BlockedError, Plan, Result
+from fleetbuild.config import config_model
+from fleetbuild.extension import SignedRelease
+from fleetbuild.extensions.supply import signing
+from fleetbuild.extensions.supply.signing import ReleaseSigner
 from tests.factories.files import make_wheel
 from tests.lab import Lab
 
@@ -73,7 +75,7 @@ class Fleet:
         }
         if key:
             settings["signing"] = {"key": str(self.key(key))}
-        config = Config.model_validate(settings).within(str(self.folder))
+        config = config_model().model_validate(settings).within(str(self.folder))
         return fleetbuild.Fleet(self.inventory, config=config, state_dir=self.folder / "state")
 
     def plan(self, version: str, key: str | None = "operator") -> Plan:
@@ -132,7 +134,7 @@ def test_only_a_release_with_a_good_signature_is_switched_to(
         "an old signature": ("operator", Late, "too old: its counter is 1000"),
     }
     for what, (key, signer, expected) in refused.items():
-        monkeypatch.setattr(wiring, "ReleaseSigner", signer)
+        monkeypatch.setattr(signing, "ReleaseSigner", signer)
         result = fleet.open(key).apply(second)
         assert states(result)["one"] == "install_failed", (what, result)
         assert expected in reason(result, "one"), what
@@ -140,7 +142,7 @@ def test_only_a_release_with_a_good_signature_is_switched_to(
         assert fleet.serving() == [v1, v2], what  # `two` checks nothing
         listed = fleet.lab.exec("one", "ls /opt/fleetbuild/releases", check=True).stdout.split()
         assert listed == [v1], what
-    monkeypatch.setattr(wiring, "ReleaseSigner", ReleaseSigner)
+    monkeypatch.setattr(signing, "ReleaseSigner", ReleaseSigner)
 
     result = fleet.open("operator").apply(second)
     assert states(result) == {"one": "installed", "two": "up_to_date"}
@@ -197,7 +199,7 @@ def test_an_expired_signature_is_drift_and_renewed_without_a_new_environment(
     fleet.lab.exec("one", "rm /opt/fleetbuild/.signed", check=True)
     plan = fleet.plan("3.0")
     ends = int(time.time()) + 60
-    monkeypatch.setattr(wiring, "ReleaseSigner", Expiring)
+    monkeypatch.setattr(signing, "ReleaseSigner", Expiring)
     result = fleet.open("operator").apply(plan)
     assert states(result) == dict.fromkeys(NODES, "installed"), result
     made = fleet.lab.exec("one", "stat -c %Z /opt/fleetbuild/current/pyvenv.cfg", check=True).stdout
@@ -207,7 +209,7 @@ def test_an_expired_signature_is_drift_and_renewed_without_a_new_environment(
         time.sleep(1)
     late = status()
     assert (late.drift, "was valid until" in late.sentence) == ("expired", True)
-    monkeypatch.setattr(wiring, "ReleaseSigner", ReleaseSigner)
+    monkeypatch.setattr(signing, "ReleaseSigner", ReleaseSigner)
     again = fleet.plan("3.0")
     assert again.groups[0].installs.install == ("one",)
     assert states(fleet.open("operator").apply(again)) == {"one": "installed", "two": "up_to_date"}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.apply import sign_releases
-from fleetbuild.apply.sign_releases import ReleaseSigner, Signer
+from fleetbuild.extensions.supply import signing as sign_releases
+from fleetbuild.extensions.supply.signing import ReleaseSigner, Signer
 from tests.factories.role_modules import ALONE, plugin
 from tests.unit.roles.test_release_repair import PYTHON
 

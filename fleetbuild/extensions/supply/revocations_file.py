@@ -5,6 +5,7 @@ In: a store's folder. Out: `Revocations`, which every reader of the store honour
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -17,9 +18,17 @@ _FILE = "revoked.json"
 _LARGEST = 64 * 1024 * 1024
 
 
-def read_revocations(store: Path) -> Revocations:
-    """Return the revocations. A damaged file is an error: recalled wheels would be used again."""
-    path = store / _FILE
+def read_revocations(store: Path, seen: Iterable[tuple[str, str]] = ()) -> Revocations:
+    """Return the revocations, and keep the artifact keys of recalled wheels that were seen."""
+    revocations = _read(store / _FILE)
+    known = revocations.with_keys(seen)
+    if known != revocations:
+        write_revocations(store, known)
+    return known
+
+
+def _read(path: Path) -> Revocations:
+    """Read the file. A damaged one is an error: recalled wheels would be used again."""
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError("it is too large")

@@ -26,10 +26,11 @@ from typer.testing import CliRunner
 
 from fleetbuild.cli import app
 from fleetbuild.errors import BlockedError, ConfigError, InstallError, UsageError
+from fleetbuild.extensions.supply.publish import export, push
+from fleetbuild.extensions.supply.push import login_for
 from fleetbuild.fleet import Fleet
 from fleetbuild.models import Plan
 from fleetbuild.plan.document.serialize import with_digest
-from fleetbuild.store.publish.push import login_for
 from tests.factories.environments import installed_by, output_of
 from tests.factories.files import make_wheel as wheel_file
 from tests.factories.files import stocked
@@ -152,7 +153,7 @@ def test_an_uploaded_wheel_is_installed_by_the_tables_line(
     tmp_path: Path, pypiserver: str, program: str
 ) -> None:
     fleet = fleet_with(tmp_path)
-    pushed = fleet.store.push(pypiserver)
+    pushed = push(fleet.store, pypiserver)
     assert (pushed.new, pushed.there) == ((FILE,), ())
     assert (tmp_path / "served" / FILE).is_file()
     assert pushed.table
@@ -161,10 +162,10 @@ def test_an_uploaded_wheel_is_installed_by_the_tables_line(
     (line,) = re.findall(rf"^{program} .*install .*$", text, re.MULTILINE)
     assert install(tmp_path, program, line) == "0.8.0"
     # The same again changes nothing; another content is refused.
-    assert fleet.store.push(pypiserver).there == (FILE,)
+    assert push(fleet.store, pypiserver).there == (FILE,)
     other = fleet_with(tmp_path, says="0.8.1")
     with pytest.raises(InstallError, match="already, with the sha256"):
-        other.store.push(pypiserver)
+        push(other.store, pypiserver)
 
 
 @pytest.mark.parametrize(
@@ -186,14 +187,14 @@ def test_a_refusal_is_explained(
 ) -> None:
     server.answers = [(code, said)] * 5
     with pytest.raises(InstallError, match=why) as error:
-        fleet_with(tmp_path).store.push(server.url)
+        push(fleet_with(tmp_path).store, server.url)
     assert re.search(fix, error.value.fix)
     assert len(server.uploads) == 1
 
 
 def test_a_server_in_trouble_is_asked_again(tmp_path: Path, server: Server) -> None:
     server.answers = [(503, "busy"), (500, "")]
-    assert fleet_with(tmp_path).store.push(server.url).new == (FILE,)
+    assert push(fleet_with(tmp_path).store, server.url).new == (FILE,)
     assert len(server.uploads) == 3
 
 
@@ -202,14 +203,14 @@ def test_an_index_without_hashes_cannot_say_that_a_file_is_the_same(
 ) -> None:
     server.page = f'<a href="../../files/{FILE.replace("+", "%2B")}">{FILE}</a>'
     with pytest.raises(InstallError, match="without a sha256 to compare"):
-        fleet_with(tmp_path).store.push(server.url)
+        push(fleet_with(tmp_path).store, server.url)
     assert server.uploads == []
 
 
 def test_no_answer_is_an_error_with_the_host(tmp_path: Path, server: Server) -> None:
     server.close()
     with pytest.raises(InstallError, match=r"could not be uploaded to 127\.0\.0\.1:\d+"):
-        fleet_with(tmp_path).store.push(server.url)
+        push(fleet_with(tmp_path).store, server.url)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_logins_come_from_the_environment_and_netrc(
     (home / ".netrc").chmod(0o600)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    fleet.store.push(server.url)
+    push(fleet.store, server.url)
     assert [base64.b64decode(str(each).removeprefix("Basic ")) for each in server.logins] == [sent]
 
 
@@ -241,15 +242,15 @@ def test_devpi_takes_the_wheels_and_refuses_another_content(
         url = f"{address}/alice/wheels/"
         settings = {"index": f"{url}+simple/"}
         with pytest.raises(InstallError, match="refused the login"):
-            fleet_with(tmp_path).store.push(url, **settings)
+            push(fleet_with(tmp_path).store, url, **settings)
         monkeypatch.setenv("TWINE_USERNAME", "alice")
         monkeypatch.setenv("TWINE_PASSWORD", "s3cret")
         fleet = fleet_with(tmp_path, says="0.8.1")
-        assert fleet.store.push(url, **settings).new == (FILE,)
-        assert fleet.store.push(url, **settings).there == (FILE,)
+        assert push(fleet.store, url, **settings).new == (FILE,)
+        assert push(fleet.store, url, **settings).there == (FILE,)
         other = fleet_with(tmp_path, says="0.8.2")
         with pytest.raises(InstallError, match="already, with the sha256"):
-            other.store.push(url, **settings)
+            push(other.store, url, **settings)
 
 
 @contextmanager
@@ -314,7 +315,7 @@ def test_uv_reads_no_settings_from_a_folder_of_others(
     monkeypatch.setenv("UV_PROJECT", str(common))
     monkeypatch.setenv("UV_PUBLISH_URL", "http://127.0.0.1:1/")
     monkeypatch.setenv("UV_PUBLISH_INDEX", "mine")
-    assert fleet_with(tmp_path).store.push(server.url).new == (FILE,)
+    assert push(fleet_with(tmp_path).store, server.url).new == (FILE,)
 
 
 def test_no_output_has_the_login(
@@ -350,7 +351,7 @@ def test_a_destination_that_does_not_serve_is_refused(
     tmp_path: Path, destination: str, index: str | None, why: str
 ) -> None:
     with pytest.raises(UsageError, match=why) as error:
-        fleet_with(tmp_path).store.push(destination, index=index)
+        push(fleet_with(tmp_path).store, destination, index=index)
     assert "pw" not in error.value.message + error.value.fix
 
 
@@ -359,20 +360,20 @@ def test_a_login_does_not_travel_unencrypted(
 ) -> None:
     monkeypatch.setenv("TWINE_PASSWORD", "s3cret")
     with pytest.raises(UsageError, match="unencrypted"):
-        fleet_with(tmp_path).store.push("http://index.example.org/")
+        push(fleet_with(tmp_path).store, "http://index.example.org/")
 
 
 def test_an_empty_store_uploads_nothing(tmp_path: Path, server: Server) -> None:
     fleet = fleet_with(tmp_path)
     shutil.rmtree(tmp_path / "state-0.8.0" / "store" / "wheels")
     with pytest.raises(BlockedError, match="no wheel that was built"):
-        fleet.store.push(server.url)
+        push(fleet.store, server.url)
     assert server.uploads == []
 
 
 def test_a_folder_keeps_earlier_wheels(tmp_path: Path) -> None:
     folder = tmp_path / "www"
-    pushed = fleet_with(tmp_path).store.push(folder)
+    pushed = push(fleet_with(tmp_path).store, folder)
     assert pushed.new == (f"cpu-avx2-cp311/{FILE}",)
     assert fleet_with(tmp_path, says="again").store is not None
     # Another version of the same group is added; both can be installed, the table says the newer.
@@ -386,7 +387,7 @@ def test_a_folder_keeps_earlier_wheels(tmp_path: Path) -> None:
     store.add(made, plan.groups[0].wheels[0], built_on="a", seconds=1)
     shutil.copytree(store.root, state / "store")
     fleet.save_plan(with_digest(plan))
-    assert fleet.store.push(folder).new == (f"cpu-avx2-cp311/{made.name}",)
+    assert push(fleet.store, folder).new == (f"cpu-avx2-cp311/{made.name}",)
     page = json.loads((folder / "cpu-avx2-cp311/simple/hnswlib/index.json").read_text())
     assert page["versions"] == ["0.8.0+cpu.avx2", "0.9.0+cpu.avx2"]
     assert [each["hashes"]["sha256"] for each in page["files"]]
@@ -395,7 +396,7 @@ def test_a_folder_keeps_earlier_wheels(tmp_path: Path) -> None:
     assert text.count("'hnswlib==0.9.0+cpu.avx2'") == 2
     assert "'hnswlib==0.8.0" not in text
     # An export of the same plan says exactly what it has.
-    fleet.store.export(folder)
+    export(fleet.store, folder)
     page = json.loads((folder / "cpu-avx2-cp311/simple/hnswlib/index.json").read_text())
     assert page["versions"] == ["0.9.0+cpu.avx2"]
     assert (folder / "variants.md").read_text().count("| `cpu-avx2-cp311` | hnswlib") == 1
@@ -404,11 +405,11 @@ def test_a_folder_keeps_earlier_wheels(tmp_path: Path) -> None:
 def test_a_published_file_of_a_folder_never_changes(tmp_path: Path) -> None:
     folder = tmp_path / "www"
     fleet = fleet_with(tmp_path)
-    fleet.store.push(folder)
-    assert fleet.store.push(folder).new == ()
+    push(fleet.store, folder)
+    assert push(fleet.store, folder).new == ()
     before = (folder / "cpu-avx2-cp311/files" / FILE).read_bytes()
     with pytest.raises(UsageError, match="Installers that locked the other file"):
-        fleet_with(tmp_path, says="0.8.1").store.push(folder)
+        push(fleet_with(tmp_path, says="0.8.1").store, folder)
     assert (folder / "cpu-avx2-cp311/files" / FILE).read_bytes() == before
 
 
@@ -417,7 +418,7 @@ def test_an_index_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     page.parent.mkdir(parents=True)
     page.write_text("[]")
     with pytest.raises(UsageError, match="not an index that fleetbuild wrote"):
-        fleet_with(tmp_path).store.push(tmp_path / "www")
+        push(fleet_with(tmp_path).store, tmp_path / "www")
 
 
 def test_the_table_names_the_driver(tmp_path: Path) -> None:
@@ -425,5 +426,5 @@ def test_the_table_names_the_driver(tmp_path: Path) -> None:
     wheel = make_wheel("hnswlib", "0.8.0+cu130.sm89.avx512", target, cuda="13.0")
     plan = with_digest(make_plan((make_group(("gpu",), target, (wheel,)),)))
     fleet = fleet_with(tmp_path, plan=plan)
-    fleet.store.push(tmp_path / "www")
+    push(fleet.store, tmp_path / "www")
     assert "SM 8.9, driver 580" in (tmp_path / "www/variants.md").read_text()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleetbuild.models import Floors, LockedFile, TargetLibc
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.plan import LockedFile
+from fleetbuild.models.target import Floors, TargetLibc
 
 
 class WheelRecord(Frozen):
@@ -31,6 +32,17 @@ class WheelRecord(Frozen):
     source_sha256: str | None
     build_lock: tuple[LockedFile, ...]
     needs: tuple[str, ...] = ()  # linked libraries that it does not contain
+
+
+class BuildContext(Frozen):
+    """What the run knows about a build, beside the planned wheel."""
+
+    plan_digest: str = ""
+    toolchain: dict[str, tuple[str, ...]] = {}  # of the builder: tool -> versions
+    cached: bool = False  # an earlier run built it; nothing here says when
+
+
+NO_CONTEXT = BuildContext()
 
 
 class StoredWheel(Frozen):

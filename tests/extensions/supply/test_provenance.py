@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fleetbuild import Fleet
 from fleetbuild.audit import check_wheel
 from fleetbuild.cli import app
 from fleetbuild.errors import UsageError
+from fleetbuild.extensions.supply.provenance import provenance_of
+from fleetbuild.extensions.supply.revoke import revoke
+from fleetbuild.extensions.supply.sbom import NAME as SBOM
+from fleetbuild.extensions.supply.sbom import add_sbom
 from fleetbuild.models import ReleaseFile
+from fleetbuild.models.stored import BuildContext, StoredWheel
+from fleetbuild.state import StateDir
 from fleetbuild.store.index import write_index
-from fleetbuild.store.provenance.check import provenance_of
-from fleetbuild.store.provenance.sbom import NAME as SBOM
-from fleetbuild.store.provenance.sbom import add_sbom
-from fleetbuild.store.provenance.statement import BuildContext
-from fleetbuild.store.stored import StoredWheel
 from fleetbuild.store.wheels import Store
 from tests.factories import plans
 from tests.factories.elf import make_elf
@@ -167,7 +167,7 @@ def test_another_file_a_changed_source_and_a_revocation_fail(
     there = store.path_of(source)
     there.parent.mkdir(parents=True)
     there.write_bytes(b"changed")
-    Fleet(state_dir=store.root.parent).store.revoke("hnswlib==0.8.0", "bad")
+    revoke("hnswlib==0.8.0", "bad", StateDir(store.root.parent))
     stored.path.write_bytes(stored.path.read_bytes() + b"x")
     found = states(provenance_of(stored.path, store))
     assert {name for name, state in found.items() if state == "failed"} >= {

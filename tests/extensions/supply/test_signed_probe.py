@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.apply.sign_releases import text_of
 from fleetbuild.apply.status import compare_releases
+from fleetbuild.extensions.supply.signing import text_of
 from fleetbuild.models import Facts, Manifest, NodeResult
 from fleetbuild.probe.parsing.release import Releases, read_release
 
-SCRIPT = Path(__file__).parents[2] / "fleetbuild/probe/script.sh"
+SCRIPT = Path(__file__).parents[3] / "fleetbuild/probe/script.sh"
 FUNCTION = re.search(r"^release_signature\(\) \{\n.*?^\}\n", SCRIPT.read_text(), re.M | re.S)
 MANIFEST = {
     "format_version": 1,

@@ -1,0 +1,110 @@
+"""What an extension may do: the one page on which the core and its guests meet.
+
+The core finds extensions and names none: each package in `fleetbuild/extensions/`, and each entry
+point of the group `fleetbuild.extensions`. Both hold an `Extension` called `extension`. Delete
+`fleetbuild/extensions/` and the core still probes, groups, plans, builds, installs and verifies.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fleetbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from fleetbuild.models import Config, PlannedWheel
+    from fleetbuild.models._base import Frozen
+    from fleetbuild.models.revocation import Revocations
+    from fleetbuild.models.stored import BuildContext, WheelRecord
+
+ENTRY_POINTS = "fleetbuild.extensions"
+_OWN = "fleetbuild.extensions"
+
+
+class SignedRelease(NamedTuple):
+    """A statement about a release, and its signature."""
+
+    statement: dict[str, Any]
+    signature: str
+
+
+Sign = Callable[[Mapping[str, Any]], SignedRelease]
+
+
+class Extension:
+    """A guest of the core: override what it needs. Imports that take time belong in the methods."""
+
+    def sections(self) -> Mapping[str, type[Frozen]]:
+        """Return the sections that it adds to fleetbuild.yml, by their key.
+
+        Called when a configuration is read. `config.section(TYPE)` returns the section.
+        """
+        return {}
+
+    def commands(self) -> Sequence[Callable[..., None]]:
+        """Return its commands, as functions with Typer's annotations.
+
+        Called when the command line starts. `store_push` becomes `fleetbuild store push`.
+        """
+        return ()
+
+    def revocations(self, store: Path, seen: Iterable[tuple[str, str]] = ()) -> Revocations:
+        """Return the wheels that must not be used any more, and why.
+
+        Called when the store in this folder or a plan asks for a wheel. `seen` are the hashes of
+        wheels on nodes and in the store, each with its artifact key.
+        """
+        from fleetbuild.models.revocation import NOTHING_REVOKED
+
+        return NOTHING_REVOKED
+
+    def prepare(self, wheel: Path, folder: Path, planned: PlannedWheel) -> Path:
+        """Return the wheel to store in place of this one, written to `folder`, or the same path.
+
+        Called when a wheel that was built has passed its audit, before it is hashed and stored.
+        """
+        return wheel
+
+    def accompany(
+        self, home: Path, planned: PlannedWheel, record: WheelRecord, context: BuildContext
+    ) -> None:
+        """Write files beside a stored wheel. Called once for each, before its folder appears."""
+
+    def signer(self, config: Config, folder: Path) -> Sign | None:
+        """Return what signs statements about releases, if the configuration asks for that.
+
+        Called before the first stage of an apply; paths are relative to `folder`.
+        """
+        return None
+
+
+@cache
+def extensions() -> tuple[Extension, ...]:
+    """Return all extensions, first the ones that come with fleetbuild."""
+    own = find_spec(_OWN)
+    folders = (own.submodule_search_locations or ()) if own else ()
+    names = sorted(module.name for module in pkgutil.iter_modules(folders) if module.ispkg)
+    return (*(import_module(f"{_OWN}.{name}").extension for name in names), *_of_others())
+
+
+def _of_others() -> Iterator[Extension]:
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        try:
+            extension = point.load()
+            if not isinstance(extension, Extension):
+                raise TypeError(f"{point.value} is not an Extension")
+        except Exception as problem:  # a stranger's package may fail in any way
+            package = point.dist.name if point.dist else "its package"
+            raise UsageError(
+                f"The extension {point.name} cannot be loaded: {type(problem).__name__}:"
+                f" {problem}.",
+                f"Repair or uninstall {package}.",
+            ) from problem
+        yield extension

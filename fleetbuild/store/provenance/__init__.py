@@ -1,1 +1,0 @@
-"""The provenance of a stored wheel: its statement, its list of parts."""
