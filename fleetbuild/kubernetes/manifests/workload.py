@@ -14,7 +14,7 @@ from fleetbuild.kubernetes.manifests.release_wait import BOTH_RUN, ENDS_FIRST, S
 from fleetbuild.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import Plan, PlannedGroup
 
-CONTAINER = "smoke"
+CONTAINER = "main"  # a component finds it by this name
 KINDS: dict[Kind, tuple[str, str]] = {
     "deployment": ("apps/v1", "Deployment"),
     "daemonset": ("apps/v1", "DaemonSet"),
@@ -26,7 +26,7 @@ A smoke {kind} for the group {group}.
 It imports {imports}, prints their versions and paths, and {ending}
 Replace its image and command by your own, and keep these parts, which a pod needs:
   {keep}
-`emit k8s --workload FILE` adds them to a workload of yours.
+`emit kustomize` writes a component that adds them to workloads of yours.
 
 {about}"""
 _ENDINGS: dict[Kind, str] = {
@@ -70,8 +70,14 @@ def update_strategy(kind: Kind, parts: PodParts) -> dict[str, Any]:
 
 def about(parts: PodParts) -> str:
     """Return how the packages get into the pod, and how a DaemonSet's pods are replaced."""
-    replaced = ENDS_FIRST if parts.gpu else BOTH_RUN
-    return parts.about + (replaced if parts.waits else "")
+    return parts.about + updates(parts)
+
+
+def updates(parts: PodParts) -> str:
+    """Return how the pods of a DaemonSet that waits for its release are replaced."""
+    if not parts.waits:
+        return ""
+    return ENDS_FIRST if parts.gpu else BOTH_RUN
 
 
 def job_suffix(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
