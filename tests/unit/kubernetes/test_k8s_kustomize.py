@@ -1,6 +1,6 @@
 """Components change a user's workloads; a base and its overlays make the emitted workloads of them.
 
-`kustomize` or `kubectl kustomize` builds them where there is one.
+`kustomize` or `kubectl kustomize` builds them, if one is installed.
 """
 
 import re
@@ -76,16 +76,16 @@ volumes: [{name: data, emptyDir: {}}]
 LABELS = {"app": "web"}
 
 
-def workload(kind, wants, pod=POD):
-    """A user's workload, with the label in its own metadata."""
-    pod = {"metadata": {"labels": LABELS}, "spec": yaml.safe_load(pod)}
+def workload(kind, label):
+    """A user's workload, with the label `wants` in its own metadata."""
+    pod = {"metadata": {"labels": LABELS}, "spec": yaml.safe_load(POD)}
     if kind not in ("Job", "CronJob", "Pod"):
         pod["spec"]["restartPolicy"] = "Always"
     version = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}.get(kind, "apps/v1")
-    name = f"{kind}-{wants}".lower().replace(".", "-")
+    name = f"{kind}-{label}".lower().replace(".", "-")
     head = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
-    if wants:
-        head["metadata"]["labels"] = {"fleetbuild.dev/wants": wants}
+    if label:
+        head["metadata"]["labels"] = {"fleetbuild.dev/wants": label}
     if kind == "Pod":
         return {**head, "spec": pod["spec"]}
     if kind == "CronJob":
@@ -125,7 +125,7 @@ def test_components_change_the_workloads_that_want_their_group(tmp_path, way):
     files = render_kustomize(plan, delivery=WAYS[way], wheels=wheels_of(plan))
     write(tmp_path / "fleet", files)
     wanted = [workload(kind, group) for kind in EVERY_KIND for group in GROUPS]
-    others = [workload(kind, wants) for kind in EVERY_KIND for wants in ("", "sm75-avx2-cp311")]
+    others = [workload(kind, label) for kind in EVERY_KIND for label in ("", "sm75-avx2-cp311")]
     components = [f"../fleet/components/{group}" for group in GROUPS]
     user_folder(tmp_path / "own", [*wanted, *others], components=components)
     built = built_by_id(tmp_path / "own")
@@ -188,8 +188,8 @@ def test_each_kind_of_workload_has_one_patch_for_its_pods(way):
                  patch["target"]["kind"].split("|")]  # fmt: skip
         assert sorted(kinds) == sorted(EVERY_KIND)
         for patch in component["patches"]:
-            wants = f"fleetbuild.dev/wants in ({group},any)"
-            assert patch["target"]["labelSelector"] == wants
+            selector = f"fleetbuild.dev/wants in ({group},any)"
+            assert patch["target"]["labelSelector"] == selector
             document = yaml.safe_load(files[f"components/{group}/{patch['path']}"])
             assert document["kind"] in patch["target"]["kind"].split("|")
 
