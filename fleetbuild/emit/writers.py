@@ -26,6 +26,7 @@ from fleetbuild.kubernetes.manifests.containerfile import containers as containe
 from fleetbuild.kubernetes.manifests.containerfile import index_warnings
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import (
+    import_warnings,
     node_warnings,
     render,
     render_helm,
@@ -47,7 +48,8 @@ def k8s(emission: Emission) -> EmittedFiles:
     wheels = release_files(plan, emission.store)
     files = render(plan, serving=serving, delivery=delivery, wheels=wheels, whole=emission.whole)
     messages = warnings(plan, serving=serving, delivery=delivery, wheels=wheels)
-    return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
+    about_imports = import_warnings(plan, wheels)
+    return EmittedFiles(files, (*messages, *about_imports, *emission.libraries(wheels)))
 
 
 def kustomize(emission: Emission) -> EmittedFiles:
@@ -56,7 +58,8 @@ def kustomize(emission: Emission) -> EmittedFiles:
     wheels = release_files(plan, emission.store)
     messages = warnings(plan, delivery=delivery, wheels=wheels)
     files = render_kustomize(plan, delivery=delivery, wheels=wheels)
-    return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
+    about_imports = import_warnings(plan, wheels)
+    return EmittedFiles(files, (*messages, *about_imports, *emission.libraries(wheels)))
 
 
 def helm(emission: Emission) -> EmittedFiles:

@@ -22,7 +22,6 @@ from fleetbuild.kubernetes.manifests.workload import (
     KINDS,
     bare_pod,
     group_name,
-    imports,
     job_suffix,
     object_name,
     python_path,
@@ -82,7 +81,7 @@ def kustomization(plan: Plan, kind: Kind, delivered: Sequence[Delivered]) -> dic
     for folder, (group, parts, image) in zip(overlays, delivered, strict=True):
         files |= _component(plan, group, parts, image)
         needs = parts.of(kind)
-        ending = job_suffix(group, kind, needs, image)
+        ending = job_suffix(kind, needs, image)
         files[f"{folder}/kustomization.yaml"] = _overlay(plan, group, ending)
         files[f"{folder}/patch.yaml"] = _smoke(plan, kind, group, needs, image)
     return dict(sorted(files.items()))
@@ -171,9 +170,9 @@ def _pod(parts: PodParts, image: str) -> dict[str, Any]:
 
 
 def _base(plan: Plan, kind: Kind, first: Delivered) -> dict[str, str]:
-    group, parts, image = first
+    _, parts, image = first
     key = label_key(plan.label_domain, "wants", plan.release)
-    pod = with_pod_settings(bare_pod(kind, image, imports(group)), parts.pods, tolerates=False)
+    pod = with_pod_settings(bare_pod(kind, image, parts.imports), parts.pods, tolerates=False)
     document = with_object_settings(workload(kind, object_name(plan), pod), parts.pods)
     metadata = document["metadata"]
     document["metadata"] = {**metadata, "labels": {**metadata["labels"], key: ANY}}
@@ -198,9 +197,9 @@ def _overlay(plan: Plan, group: PlannedGroup, ending: str) -> str:
 def _smoke(plan: Plan, kind: Kind, group: PlannedGroup, parts: PodParts, image: str) -> str:
     """Return what the smoke workload of a group has beside the component."""
     version, title = KINDS[kind]
-    container: dict[str, Any] = {"name": CONTAINER, "image": image, "args": imports(group)}
+    container: dict[str, Any] = {"name": CONTAINER, "image": image, "args": list(parts.imports)}
     if kind != "job":
-        container["readinessProbe"] = {"exec": readiness(imports(group))}
+        container["readinessProbe"] = {"exec": readiness(parts.imports)}
     if parts.limits:
         container["resources"] = {"limits": dict(parts.limits)}
     document = {

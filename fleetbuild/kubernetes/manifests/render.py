@@ -19,7 +19,7 @@ from fleetbuild.kubernetes.manifests.images import default_image
 from fleetbuild.kubernetes.manifests.kustomize import kustomization, kustomization_file
 from fleetbuild.kubernetes.manifests.names import is_subdomain, label_value
 from fleetbuild.kubernetes.manifests.options import Delivery, PodParts
-from fleetbuild.kubernetes.manifests.pod_parts import parts
+from fleetbuild.kubernetes.manifests.pod_parts import modules, parts
 from fleetbuild.kubernetes.manifests.workload import KINDS, smoke
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
 from fleetbuild.models.plan import version_skew
@@ -105,6 +105,23 @@ def warnings(
     """Return a sentence for everything that `render` leaves out."""
     delivery = delivery or Delivery()
     return (*node_warnings(plan, serving), *_left_out(plan, delivery, wheels or {}))
+
+
+def import_warnings(plan: Plan, wheels: Mapping[str, Sequence[ReleaseFile]]) -> tuple[str, ...]:
+    """Return a sentence for each group with packages that its smoke workload does not import."""
+    unknown = {
+        group.name: [
+            name for name, found in modules(group, wheels.get(group.name, ())).items() if not found
+        ]
+        for group in plan.groups
+        if group.release_id
+    }
+    return tuple(
+        f"{group}: the modules of {', '.join(names)} are unknown until the store holds the whole"
+        f" release, so the smoke workload does not import them; emit again after fleetbuild apply."
+        for group, names in unknown.items()
+        if names
+    )
 
 
 def node_warnings(plan: Plan, serving: Serving | None = None) -> tuple[str, ...]:
