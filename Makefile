@@ -92,7 +92,7 @@ test-fleet: test-packages ## tests over real SSH nodes
 
 # FUZZ_RUNS=20000 make fuzz is a short one; READERS names some of them.
 FUZZ_RUNS ?= 1000000
-READERS ?= probe captures plan wheel manifest kubeconfig workload
+READERS ?= probe captures plan wheel manifest kubeconfig
 
 fuzz: setup ## coverage-guided fuzzing of each reader of hostile input: FUZZ_RUNS inputs, hours by default
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group fuzz

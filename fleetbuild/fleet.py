@@ -432,7 +432,6 @@ class Fleet:
         plan: Plan | None = None,
         result: Result | None = None,
         delivery: fleetbuild.Delivery | None = None,
-        workload: Path | str | None = None,
         options: Mapping[str, object] | None = None,
         out: Path | str | None = None,
     ) -> fleetbuild.EmittedFiles:
@@ -440,11 +439,11 @@ class Fleet:
 
         Labels name the release that serves on each node: by the node's last answer, else by
         `result` or the plan. `plan` is the last one by default. `delivery` says how a release gets
-        into a pod. `workload` is a user's manifest, for which each group gets an overlay. `options`
-        go to a plug-in. `out` is a folder to write the files to; for "containers", "nix" and
-        "flox", locked dependencies are fetched, and the wheels are copied beside the files.
+        into a pod. `options` go to a plug-in. `out` is a folder to write the files to; for
+        "containers", "nix" and "flox", locked dependencies are fetched, and the wheels are copied
+        beside the files.
         """
-        from fleetbuild.emit.emission import Emission, read_workload
+        from fleetbuild.emit.emission import Emission
         from fleetbuild.emit.kinds import emit_kind
         from fleetbuild.emit.writers import login
         from fleetbuild.kubernetes.labels.serving import serving_now
@@ -467,7 +466,6 @@ class Fleet:
             serving=serving_now(plan, self._state, result),
             delivery=replace(delivery or Delivery(), pods=config.kubernetes.pods),
             store=store,
-            workload=read_workload(Path(workload)) if workload is not None else None,
             config=config,
         )
         emitted = emission.write(kind, options).written(out)

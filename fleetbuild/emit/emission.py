@@ -51,24 +51,14 @@ class EmittedFiles:
         return replace(self, paths=paths)
 
 
-def read_workload(path: Path) -> tuple[str, str]:
-    """Return name and text of the user's own workload; line ends are kept."""
-    try:
-        return path.name, path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = getattr(problem, "strerror", None) or "it is not UTF-8"
-        raise UsageError(f"{path} cannot be read: {reason}.", "Name another file.") from None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """The inputs of `emit`: plan, serving releases, delivery options, store and workload."""
+    """The inputs of `emit`: plan, serving releases, delivery options and store."""
 
     plan: Plan
     serving: Serving
     delivery: Delivery
     store: Store
-    workload: tuple[str, str] | None = None  # file name and text of the user's own
     config: Config = field(default_factory=Config)  # as it is now, not as it was planned with
     whole: Plan | None = None  # with the groups that need a revoked wheel, if `plan` lacks some
 
@@ -118,4 +108,4 @@ class Emission:
         """Return warnings about libraries that the image lacks; with --image a comment says so."""
         if self.delivery.image or self.delivery.way == "image":
             return ()
-        return library_warnings(self.plan, wheels, official=self.workload is None)
+        return library_warnings(self.plan, wheels)

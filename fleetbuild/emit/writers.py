@@ -26,12 +26,12 @@ from fleetbuild.kubernetes.manifests.containerfile import containers as containe
 from fleetbuild.kubernetes.manifests.containerfile import index_warnings
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import (
+    import_warnings,
     node_warnings,
     render,
     render_helm,
     render_kustomize,
     render_labels,
-    render_workload,
     warnings,
 )
 from fleetbuild.kubernetes.manifests.snippets import snippets
@@ -43,28 +43,23 @@ from fleetbuild.windows import windows_files, windows_warnings
 
 
 def k8s(emission: Emission) -> EmittedFiles:
-    """Return the workloads of all groups with the labels, or overlays of the user's workload."""
+    """Return the workloads of all groups with the labels."""
     plan, serving, delivery = emission.plan, emission.serving, emission.delivery
     wheels = release_files(plan, emission.store)
-    if emission.workload:
-        files, messages = render_workload(
-            plan, *emission.workload, serving=serving, delivery=delivery, wheels=wheels
-        )
-    else:
-        files = render(
-            plan, serving=serving, delivery=delivery, wheels=wheels, whole=emission.whole
-        )
-        messages = warnings(plan, serving=serving, delivery=delivery, wheels=wheels)
-    return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
+    files = render(plan, serving=serving, delivery=delivery, wheels=wheels, whole=emission.whole)
+    messages = warnings(plan, serving=serving, delivery=delivery, wheels=wheels)
+    about_imports = import_warnings(plan, wheels)
+    return EmittedFiles(files, (*messages, *about_imports, *emission.libraries(wheels)))
 
 
 def kustomize(emission: Emission) -> EmittedFiles:
-    """Return the same workloads as a Kustomize base and overlays."""
+    """Return a Kustomize component for each group, and the same workloads as overlays."""
     plan, delivery = emission.plan, emission.delivery
     wheels = release_files(plan, emission.store)
     messages = warnings(plan, delivery=delivery, wheels=wheels)
     files = render_kustomize(plan, delivery=delivery, wheels=wheels)
-    return EmittedFiles(files, (*messages, *emission.libraries(wheels)))
+    about_imports = import_warnings(plan, wheels)
+    return EmittedFiles(files, (*messages, *about_imports, *emission.libraries(wheels)))
 
 
 def helm(emission: Emission) -> EmittedFiles:

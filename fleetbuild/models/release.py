@@ -55,6 +55,7 @@ class ReleaseFile(NamedTuple):
     path: Path
     sha256: str
     needs: tuple[str, ...] = ()  # libraries that no wheel of the release brings
+    imports: tuple[str, ...] = ()  # the modules of a planned wheel, by its recipe or its own record
 
     @property
     def version(self) -> str:

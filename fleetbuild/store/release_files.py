@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from fleetbuild.audit import file_names
+from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.errors import UsageError
 from fleetbuild.files import raise_if_full
@@ -93,7 +94,9 @@ def _held(group: PlannedGroup, store: Store) -> Iterator[ReleaseFile]:
     """Yield the files of a group's release that are in the store."""
     for wheel in group.wheels:
         if stored := store.find(wheel):
-            yield ReleaseFile(wheel.package, stored.path, stored.sha256, stored.provenance.needs)
+            needs = stored.provenance.needs
+            imports = wheel.import_names or import_names(stored.path)
+            yield ReleaseFile(wheel.package, stored.path, stored.sha256, needs, imports)
     for locked in group.dependencies or ():
         path = store.path_of(locked)
         if path.is_file():

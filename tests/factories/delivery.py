@@ -20,44 +20,6 @@ WAYS = {
     "init": Delivery(way="init", index_url="http://wheels.example.com:8000/fleet/"),
 }
 KINDS = ("deployment", "job", "daemonset")
-_CONTAINERS = "spec: {restartPolicy: Never, containers: [{name: c, image: i}]}"
-JOBSET = f"""\
-apiVersion: jobset.x-k8s.io/v1alpha2
-kind: JobSet
-metadata: {{name: train}}
-spec:
-  replicatedJobs:
-    - name: driver
-      template: {{spec: {{template: {{{_CONTAINERS}}}}}}}
-    - name: workers
-      replicas: 4
-      template:
-        spec:
-          template:
-            # of each worker
-            {_CONTAINERS}
-"""
-LWS = """\
-apiVersion: leaderworkerset.x-k8s.io/v1
-kind: LeaderWorkerSet
-metadata: {name: serve}
-spec:
-  replicas: 2
-  leaderWorkerTemplate:
-    size: 4
-    leaderTemplate: {spec: {containers: [{name: c, image: i}]}}
-    workerTemplate: {spec: {containers: [{name: c, image: i}]}}
-"""
-OWN = """\
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: web, image: "example.com/web:1"}]}
-"""
 
 
 def delivery(way: str, kind: str = "deployment") -> Delivery:

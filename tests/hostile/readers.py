@@ -9,7 +9,6 @@ import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import yaml
@@ -17,14 +16,12 @@ import yaml
 from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.downloads import audit_download
 from fleetbuild.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
-from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.render import render_workload
-from fleetbuild.models import Facts, Plan
+from fleetbuild.models import Facts
 from fleetbuild.plan.document.serialize import dump_plan, read_plan, with_digest
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from tests.factories.data import DATA
-from tests.factories.delivery import OWN, six_nodes
+from tests.factories.delivery import six_nodes
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel
 
@@ -85,16 +82,6 @@ def read_kubeconfig(text: str) -> None:
     parse_kubeconfig(text, "config")
 
 
-@cache
-def _plan() -> Plan:
-    return six_nodes()
-
-
-def read_workload(text: str) -> None:
-    """A user's manifest."""
-    render_workload(_plan(), "web.yaml", text, delivery=Delivery())
-
-
 def read_wheel(path: Path) -> None:
     """A wheel that a node built or an index served."""
     audit_wheel(path)
@@ -130,5 +117,4 @@ TEXT_READERS = {
     "plan": TextReader(read_plan, (PLAN,)),
     "manifest": TextReader(read_manifest, (f"{MANIFEST}\n", f"{MANIFEST}\n{MANIFEST}\n")),
     "kubeconfig": TextReader(read_kubeconfig, (KUBECONFIG,)),
-    "workload": TextReader(read_workload, (OWN, f"{OWN}---\n{OWN}")),
 }

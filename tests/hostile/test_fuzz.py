@@ -20,7 +20,6 @@ from fleetbuild.audit.fatbin import BrokenFatbin
 from fleetbuild.audit.wheel import audit_elf
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
-from fleetbuild.kubernetes.manifests.user_workload import read_manifest
 from fleetbuild.models import Facts
 from fleetbuild.plan.document.serialize import _digest, read_plan
 from fleetbuild.probe.parsing.facts import facts_of
@@ -115,7 +114,7 @@ def test_damaged_captures_are_read_as_facts(data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", TEXT_READERS)
 @given(data=st.data())
 def test_damaged_texts_are_read_or_refused(name: str, data: st.DataObject) -> None:
-    """Whole answers of probes, single sections, plans, manifests, kubeconfigs, workloads."""
+    """Whole answers of probes, single sections, plans, manifests, kubeconfigs."""
     reader = TEXT_READERS[name]
     text = data.draw(damaged_text(reader.seeds))
     with bounded():
@@ -215,5 +214,3 @@ def test_yaml_is_read_in_linear_time(make: Callable[[int], str]) -> None:
     for n in (1_000, 2_000, 4_000):
         with bounded():
             parse_kubeconfig(make(n), "config")
-        with bounded():
-            read_manifest("web.yaml", make(n))

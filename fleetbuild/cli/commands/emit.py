@@ -63,14 +63,6 @@ WayOfDelivery = Annotated[
 KindOfWorkload = Annotated[
     Kind | None, typer.Option("--kind", help="What runs the pods; default: deployment.")
 ]
-Workload = Annotated[
-    Path | None,
-    typer.Option(
-        "--workload",
-        metavar="FILE",
-        help="Your own manifest: write a Kustomize overlay of it for each group.",
-    ),
-]
 Image = Annotated[
     str | None,
     typer.Option(
@@ -165,13 +157,11 @@ class DeliveryOptions(OptionGroup):
     index_url: IndexUrl = None
     runtime_class: RuntimeClass = None
 
-    def delivery(self, command: str, workload: Path | None = None) -> Delivery:
+    def delivery(self, command: str) -> Delivery:
         """Return the delivery that the options describe; refuse one without effect."""
         way = self.way or Way.HOSTPATH
-        if workload and self.kind:
-            raise UsageError("--kind does not go with --workload.", "Leave out --kind.")
         for option, (value, ways) in {
-            "--image": (self.image, (Way.INIT,) if workload else _WAYS_WITH_PYTHON_IMAGE),
+            "--image": (self.image, _WAYS_WITH_PYTHON_IMAGE),
             "--image-prefix": (self.image_prefix, (Way.IMAGE, Way.VOLUME)),
             "--index-url": (self.index_url, (Way.INIT,)),
         }.items():
@@ -275,23 +265,21 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
 @_command
 def k8s(
     *,
-    workload: Workload = None,
     pods: DeliveryOptions,
     labels: LabelOptions,
     out: Out = None,
     output: OutputOptions,
 ) -> None:
-    """Write labels and workloads, or overlays of your workload."""
+    """Write labels, and a smoke workload per group."""
     with output.session() as run:
         if not labels.apply:
             labels.refuse_without("--apply")
-        delivery = pods.delivery("k8s", workload)
-        _emit(run, "k8s", out, labels, delivery=delivery, workload=workload)
+        _emit(run, "k8s", out, labels, delivery=pods.delivery("k8s"))
 
 
 @_command
 def kustomize(*, pods: DeliveryOptions, out: Out = None, output: OutputOptions) -> None:
-    """Write workloads as a Kustomize base with an overlay per group."""
+    """Write a Kustomize component per group, for workloads of yours, and smoke workloads."""
     with output.session() as run:
         _emit(run, "kustomize", out, delivery=pods.delivery("kustomize"))
 

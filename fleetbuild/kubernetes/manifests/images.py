@@ -95,22 +95,12 @@ def library_note(group: PlannedGroup, wheels: Sequence[ReleaseFile], own: str | 
     return "\n\n" + text.format(image=own or default_image(group.target), libraries=libraries)
 
 
-def library_warnings(
-    plan: Plan, wheels: Mapping[str, Sequence[ReleaseFile]], *, official: bool
-) -> tuple[str, ...]:
-    """Return a sentence for each group whose wheels need libraries that the image lacks."""
+def library_warnings(plan: Plan, wheels: Mapping[str, Sequence[ReleaseFile]]) -> tuple[str, ...]:
+    """Return a sentence for each group whose wheels need more than the official image has."""
     return tuple(
-        _sentence(group, missing, official)
+        f"{group.name}: its wheels are linked with {', '.join(missing)}, which"
+        f" {default_image(group.target)} lacks; name an image that has them with --image, or set"
+        " libraries: bundle in the recipe."
         for group in plan.groups
-        if (missing := lacking(group.target, wheels.get(group.name, ()), official=official))
-    )
-
-
-def _sentence(group: PlannedGroup, libraries: Sequence[str], official: bool) -> str:
-    linked = f"{group.name}: its wheels are linked with {', '.join(libraries)}, which"
-    if not official:
-        return f"{linked} the workload's image must contain."
-    return (
-        f"{linked} {default_image(group.target)} lacks; name an image that has them with --image,"
-        " or set libraries: bundle in the recipe."
+        if (missing := lacking(group.target, wheels.get(group.name, ()), official=True))
     )

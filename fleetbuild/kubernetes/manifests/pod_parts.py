@@ -105,10 +105,24 @@ def parts(
     # For the group's own image, the Containerfile has the note.
     note = "" if made.image else library_note(group, wheels, delivery.image)
     runtime = delivery.runtime_class if made.gpu else None
-    made = replace(made, about=made.about + note, runtime_class=runtime, pods=delivery.pods)
+    made = replace(
+        made,
+        about=made.about + note,
+        imports=tuple(name for names in modules(group, wheels).values() for name in names),
+        runtime_class=runtime,
+        pods=delivery.pods,
+    )
     if delivery.way == "hostpath":
         made = replace(made, daemonset=daemonset_parts(plan, group, made))
     return made
+
+
+def modules(group: PlannedGroup, wheels: Sequence[ReleaseFile]) -> dict[str, tuple[str, ...]]:
+    """Return the modules of each package of a group; () if neither recipe nor wheel tells them."""
+    held = {file.name: file.imports for file in wheels}
+    return {
+        wheel.package: wheel.import_names or held.get(wheel.package, ()) for wheel in group.wheels
+    }
 
 
 def site_packages(release: str, abi: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.labels.node_labels import (
     check_domain,
     kubernetes_name,
@@ -20,13 +19,7 @@ from fleetbuild.kubernetes.manifests.images import default_image
 from fleetbuild.kubernetes.manifests.kustomize import kustomization, kustomization_file
 from fleetbuild.kubernetes.manifests.names import is_subdomain, label_value
 from fleetbuild.kubernetes.manifests.options import Delivery, PodParts
-from fleetbuild.kubernetes.manifests.own_workload import (
-    DoesNotFit,
-    GroupPatches,
-    overlays,
-)
-from fleetbuild.kubernetes.manifests.pod_parts import parts
-from fleetbuild.kubernetes.manifests.user_workload import early_init_containers, read_manifest
+from fleetbuild.kubernetes.manifests.pod_parts import modules, parts
 from fleetbuild.kubernetes.manifests.workload import KINDS, smoke
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
 from fleetbuild.models.plan import version_skew
@@ -73,11 +66,9 @@ def render_kustomize(
     delivery: Delivery,
     wheels: Mapping[str, Sequence[ReleaseFile]] | None = None,
 ) -> dict[str, str]:
-    """Return the same workloads as a Kustomize base with an overlay for each group."""
+    """Return a Kustomize component for each group, and the same workloads by means of them."""
     check_domain(plan.label_domain)
-    delivered = deliveries(plan, delivery, wheels)
-    parts = [(group, needs.of(delivery.kind), image) for group, needs, image in delivered]
-    return kustomization(plan, delivery.kind, parts)
+    return kustomization(plan, delivery.kind, list(deliveries(plan, delivery, wheels)))
 
 
 def render_helm(
@@ -89,33 +80,6 @@ def render_helm(
     """Return a values file for each group, for Helm charts of the user."""
     check_domain(plan.label_domain)
     return helm_values(delivery.kind, deliveries(plan, delivery, wheels))
-
-
-def render_workload(
-    plan: Plan,
-    name: str,
-    text: str,
-    *,
-    serving: Serving | None = None,
-    delivery: Delivery,
-    wheels: Mapping[str, Sequence[ReleaseFile]] | None = None,
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return overlays of the user's own workload, and what each makes of it, with messages."""
-    manifest = read_manifest(name, text)
-    messages = [
-        *warnings(plan, serving=serving, delivery=delivery, wheels=wheels),
-        *early_init_containers(manifest),
-    ]
-    patched: list[GroupPatches] = []
-    misfits: list[str] = []
-    for group, needs, _ in deliveries(plan, delivery, wheels):
-        try:
-            patched.append(GroupPatches(manifest, plan, group, needs))
-        except DoesNotFit as reason:
-            misfits.append(str(reason))
-    if misfits and not patched:
-        raise UsageError(misfits[0], "Remove that from the workload.")
-    return overlays(manifest, patched), (*messages, *misfits)
 
 
 def deliveries(
@@ -141,6 +105,23 @@ def warnings(
     """Return a sentence for everything that `render` leaves out."""
     delivery = delivery or Delivery()
     return (*node_warnings(plan, serving), *_left_out(plan, delivery, wheels or {}))
+
+
+def import_warnings(plan: Plan, wheels: Mapping[str, Sequence[ReleaseFile]]) -> tuple[str, ...]:
+    """Return a sentence for each group with packages that its smoke workload does not import."""
+    unknown = {
+        group.name: [
+            name for name, found in modules(group, wheels.get(group.name, ())).items() if not found
+        ]
+        for group in plan.groups
+        if group.release_id
+    }
+    return tuple(
+        f"{group}: the modules of {', '.join(names)} are unknown until the store holds the whole"
+        f" release, so the smoke workload does not import them; emit again after fleetbuild apply."
+        for group, names in unknown.items()
+        if names
+    )
 
 
 def node_warnings(plan: Plan, serving: Serving | None = None) -> tuple[str, ...]:

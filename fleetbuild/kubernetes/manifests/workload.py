@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetbuild.kubernetes.manifests import security
@@ -14,7 +14,7 @@ from fleetbuild.kubernetes.manifests.release_wait import BOTH_RUN, ENDS_FIRST, S
 from fleetbuild.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import Plan, PlannedGroup
 
-CONTAINER = "smoke"
+CONTAINER = "main"  # a component finds it by this name
 KINDS: dict[Kind, tuple[str, str]] = {
     "deployment": ("apps/v1", "Deployment"),
     "daemonset": ("apps/v1", "DaemonSet"),
@@ -26,7 +26,7 @@ A smoke {kind} for the group {group}.
 It imports {imports}, prints their versions and paths, and {ending}
 Replace its image and command by your own, and keep these parts, which a pod needs:
   {keep}
-`emit k8s --workload FILE` adds them to a workload of yours.
+`emit kustomize` writes a component that adds them to workloads of yours.
 
 {about}"""
 _ENDINGS: dict[Kind, str] = {
@@ -57,8 +57,8 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
 def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
     """Return the manifest of a workload."""
-    name = object_name(plan, group, job_suffix(group, kind, parts, image))
-    document = workload(kind, name, _pod(group, kind, parts, image))
+    name = object_name(plan, group, job_suffix(kind, parts, image))
+    document = workload(kind, name, _pod(kind, parts, image))
     document["spec"] |= update_strategy(kind, parts)
     return dump(with_object_settings(document, parts.pods), _header(group, kind, parts))
 
@@ -70,15 +70,21 @@ def update_strategy(kind: Kind, parts: PodParts) -> dict[str, Any]:
 
 def about(parts: PodParts) -> str:
     """Return how the packages get into the pod, and how a DaemonSet's pods are replaced."""
-    replaced = ENDS_FIRST if parts.gpu else BOTH_RUN
-    return parts.about + (replaced if parts.waits else "")
+    return parts.about + updates(parts)
 
 
-def job_suffix(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
+def updates(parts: PodParts) -> str:
+    """Return how the pods of a DaemonSet that waits for its release are replaced."""
+    if not parts.waits:
+        return ""
+    return ENDS_FIRST if parts.gpu else BOTH_RUN
+
+
+def job_suffix(kind: Kind, parts: PodParts, image: str) -> str:
     """Return the end of a Job's name: a hash of its pod, since a Job's pod cannot be changed."""
     if kind != "job":
         return ""
-    pod = dump(_pod(group, kind, parts, image))
+    pod = dump(_pod(kind, parts, image))
     if parts.pods.labels:
         pod += dump(parts.pods.labels)
     return "-" + hashlib.sha256(pod.encode()).hexdigest()[:8]
@@ -129,15 +135,15 @@ def _header(group: PlannedGroup, kind: Kind, parts: PodParts) -> str:
     return _HEADER.format(
         kind=KINDS[kind][1],
         group=group.name,
-        imports=", ".join(imports(group)),
+        imports=", ".join(parts.imports) or "no package",
         ending=_ENDINGS[kind],
         keep=", ".join(name for name, present in keep.items() if present),
         about=about(parts),
     )
 
 
-def _pod(group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> dict[str, Any]:
-    pod = bare_pod(kind, image, imports(group))
+def _pod(kind: Kind, parts: PodParts, image: str) -> dict[str, Any]:
+    pod = bare_pod(kind, image, parts.imports)
     container = pod["containers"][0]
     container["env"] = [*python_path(parts), *container["env"]]
     container["resources"]["limits"].update(parts.limits)
@@ -167,14 +173,14 @@ def python_path(parts: PodParts) -> list[Mapping[str, str]]:
     return [] if parts.image else [{"name": "PYTHONPATH", "value": parts.site_packages}]
 
 
-def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
+def bare_pod(kind: Kind, image: str, modules: Sequence[str]) -> dict[str, Any]:
     """Return the smoke pod before a group adds its packages and nodes."""
     script = _IMPORTS if kind == "job" else _BLOCK + _IMPORTS + _STAY
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": image,
         "command": ["python3", "-c", script],
-        "args": modules,
+        "args": list(modules),
         "env": [{"name": "PYTHONDONTWRITEBYTECODE", "value": "1"}],
         "readinessProbe": {
             "exec": Note(readiness(modules), "A pod whose packages are gone is not ready."),
@@ -201,15 +207,6 @@ def bare_pod(kind: Kind, image: str, modules: list[str]) -> dict[str, Any]:
     return pod
 
 
-def readiness(modules: list[str]) -> dict[str, list[str]]:
+def readiness(modules: Sequence[str]) -> dict[str, list[str]]:
     """Return a probe that imports the modules in a fresh Python; the running one cached them."""
     return {"command": ["python3", "-c", _IMPORTS, *modules]}
-
-
-def imports(group: PlannedGroup) -> list[str]:
-    """Return the modules to import as proof that a group's packages work."""
-    return [
-        name
-        for wheel in group.wheels
-        for name in wheel.import_names or (wheel.package.replace("-", "_"),)
-    ]

@@ -25,12 +25,6 @@ class Note:
     why: str
 
 
-class Verbatim(str):
-    """A text that is written as it is, never quoted: it may be a number or a date."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True)
 class FlowStyle:
     """A list or mapping in flow style, on as few lines as possible."""
@@ -131,8 +125,6 @@ def scalar(value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Verbatim):
-        return str(value)
     if isinstance(value, str):
         return value if _is_plain(value) else _quoted(value)
     if isinstance(value, Mapping):

@@ -18,13 +18,6 @@ from tests.factories.plans import make_plan
 Run = Callable[..., Result]
 PREFIX = ("--image-prefix", "registry.example.com/team/fleet")
 URL = ("--index-url", "http://wheels.example.com:8000")
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: web}
-spec:
-  containers: [{name: web, image: web}]   # one
-"""
 
 
 @pytest.fixture
@@ -126,23 +119,6 @@ def test_without_wheels_nothing_can_be_installed_or_built(run: Run, planned: Pat
     del planned
 
 
-def test_a_users_workload_is_a_resource_that_stays_as_it_is(
-    run: Run, planned: Path, here: Path
-) -> None:
-    (here / "web.yaml").write_bytes(POD.replace("\n", "\r\n").encode())
-    files = written(run("emit", "k8s", "--workload", "web.yaml", "--json"), planned)
-    assert files == [
-        "k8s/base/kustomization.yaml",
-        "k8s/base/workload.yaml",
-        "k8s/kustomization.yaml",
-        "k8s/overlays/cpu-avx2-cp311/kustomization.yaml",
-        "k8s/overlays/cpu-avx2-cp311/pod-web.yaml",
-        "k8s/web-cpu-avx2-cp311.yaml",
-    ]
-    copy = planned / "manifests/k8s/base/workload.yaml"
-    assert copy.read_bytes() == (here / "web.yaml").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -155,19 +131,12 @@ def test_a_users_workload_is_a_resource_that_stays_as_it_is(
         (("k8s", "--way", "image", *PREFIX, "--image", "i"), "--image does not go with"),
         (("nfd", "--way", "init"), "--way does not go with emit nfd"),
         (("labels", "--kind", "job"), "--kind does not go with emit labels"),
-        (("k8s", "--workload", "web.yaml", "--kind", "job"), "--kind does not go with"),
-        (("k8s", "--workload", "web.yaml", "--image", "i"), "--image does not go with"),
-        (("kustomize", "--workload", "web.yaml"), "--workload does not go with"),
-        (("k8s", "--workload", "none.yaml"), "none.yaml cannot be read: No such file"),
-        (("k8s", "--workload", "latin.yaml"), "latin.yaml cannot be read: it is not UTF-8"),
         (("k8s", "--way", "image", "--image-prefix", "A B"), "is not a valid repository"),
     ],
 )
 def test_conflicting_options_are_refused(
-    run: Run, stocked: Path, here: Path, words: tuple[str, ...], sentence: str
+    run: Run, stocked: Path, words: tuple[str, ...], sentence: str
 ) -> None:
-    (here / "web.yaml").write_text(POD)
-    (here / "latin.yaml").write_bytes("# für".encode("latin-1"))
     result = run("emit", *words)
     assert result.exit_code == 2
     assert sentence in result.stderr

@@ -21,11 +21,10 @@ from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
 from fleetbuild.kubernetes.manifests.containerfile import containers
 from fleetbuild.kubernetes.manifests.image_compatibility import image_compatibility
 from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.render import render_workload
 from fleetbuild.models import Plan
 from fleetbuild.store.wheels import Store
 from tests.factories.data import NFD_CRDS
-from tests.factories.delivery import JOBSET, LWS, six_nodes, wheels_of
+from tests.factories.delivery import six_nodes, wheels_of
 from tests.factories.hardware_classes import plan_of
 from tests.factories.nfd_master import matches
 from tests.factories.nfd_worker import report
@@ -75,24 +74,6 @@ def test_a_device_class_selects_only_whole_gpus_of_its_sms() -> None:
     assert re.findall(r"semver\('([0-9.]+)'\)", several) == ["8.0.0", "9.0.0"]
     # Without brackets the second one would hold for devices of any driver.
     assert re.search(r"&& \([^&]+ \|\| [^&]+\)$", several)
-
-
-def test_a_gpu_requested_through_dra_is_not_requested_twice() -> None:
-    pod = "kind: Pod\napiVersion: v1\nmetadata: {name: p}\nspec:\n  containers:\n"
-    plain = f"{pod}    - {{name: c, image: i}}\n"
-    limit = (
-        f'{pod}    - {{name: c, image: i, resources: {{limits: {{"fleetbuild.dev/sm86": 1}}}}}}\n'
-    )
-    claim = f"{pod}    - {{name: c, image: i, resources: {{claims: [{{name: g}}]}}}}\n"
-    plan = gpu_fleet()
-    (gpu,) = (group for group in plan.groups if group.target.sms)
-    asked = [
-        "nvidia.com/gpu: 1" in render_workload(plan, "p.yaml", text, delivery=Delivery())[0][
-            f"p-{gpu.name}.yaml"
-        ]
-        for text in (plain, limit, claim)
-    ]  # fmt: skip
-    assert asked == [True, False, False]
 
 
 # Kueue --------------------------------------------------------------------------------------------
@@ -167,59 +148,6 @@ def test_node_groups_of_cluster_autoscaler() -> None:
 def test_an_invalid_node_class_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a node class"):
         node_pools(plan_of("cpu-avx2"), text)
-
-
-# JobSet and LeaderWorkerSet -----------------------------------------------------------------------
-
-
-def own(text: str, plan: Plan) -> dict[str, dict[str, Any]]:
-    files, _ = render_workload(plan, "own.yaml", text, delivery=Delivery())
-    return {name: yaml.safe_load(made) for name, made in files.items() if name.startswith("own-")}
-
-
-@pytest.mark.parametrize("text", [JOBSET, LWS], ids=["JobSet", "LeaderWorkerSet"])
-def test_each_pod_template_gets_what_a_pod_needs(text: str) -> None:
-    plan = gpu_fleet()
-    for group in plan.groups:
-        made = own(text, plan)[f"own-{group.name}.yaml"]
-        accept_custom(made)
-        spec = made["spec"]
-        jobs = [job["template"]["spec"]["template"] for job in spec.get("replicatedJobs", ())]
-        both = spec.get("leaderWorkerTemplate", {})
-        templates = jobs or [both["leaderTemplate"], both["workerTemplate"]]
-        assert len(templates) == 2
-        for template in templates:
-            accept(
-                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, **template}, NEWEST
-            )
-            assert template["metadata"]["labels"] == {"fleetbuild.dev/group": group.name}
-            assert template["spec"]["nodeSelector"]["fleetbuild.dev/group"] == group.name
-            (container,) = template["spec"]["containers"]
-            assert container["env"][0]["name"] == "PYTHONPATH"
-            limits = container.get("resources", {}).get("limits", {})
-            assert limits == ({"nvidia.com/gpu": 1} if group.target.sms else {})
-
-
-def test_the_next_release_gives_the_jobset_another_name() -> None:
-    """Its Jobs cannot be changed, and the names of its pods have to fit."""
-    plan = gpu_fleet()
-    group = plan.groups[0]
-    newer = plan.model_copy(
-        update={"groups": (group.model_copy(update={"release_id": "f" * 16}), *plan.groups[1:])}
-    )
-    text = JOBSET.replace("name: train", "name: a-name-that-is-rather-long-for-a-set-of-jobs")
-    names = [
-        own(text, each)[f"own-{group.name}.yaml"]["metadata"]["name"] for each in (plan, newer)
-    ]
-    assert names[0] != names[1]
-    assert all(len(f"{name}-workers-999-999-12345") <= 63 for name in names)
-
-
-@pytest.mark.parametrize("kind", ["JobSet", "LeaderWorkerSet"])
-def test_a_workload_without_a_pod_template_is_refused(kind: str) -> None:
-    text = f"apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n"
-    with pytest.raises(UsageError, match="has no pod template"):
-        own(text, gpu_fleet())
 
 
 # Image compatibility ------------------------------------------------------------------------------

@@ -12,12 +12,11 @@ from fleetbuild.kubernetes.labels.labeller import LabelTargets
 from fleetbuild.kubernetes.labels.node_labels import node_labels
 from fleetbuild.kubernetes.labels.release_labels import as_planned, served_labels
 from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.render import render, render_kustomize, render_workload
+from fleetbuild.kubernetes.manifests.render import render, render_kustomize
 from fleetbuild.kubernetes.manifests.render import warnings as left_out
 from fleetbuild.models import Manifest, TargetLibc
 from tests.factories.delivery import (
     KINDS,
-    OWN,
     PREFIX,
     WAYS,
     cluster,
@@ -53,15 +52,14 @@ def test_each_pod_lands_on_the_nodes_of_its_group_and_no_others(way, kind):
     files = render(plan, serving=as_planned(plan, everyone), **settings)
     nodes = cluster(plan, as_planned(plan, everyone))
     assert set(nodes) == everyone
-    own, _ = render_workload(plan, "web.yaml", OWN, serving=as_planned(plan, everyone), **settings)
-    patches = render_kustomize(plan, **settings)
+    components = render_kustomize(plan, **settings)
+    patch = "daemonset" if kind == "daemonset" else "pod-template"
     for group in plan.groups:
         pods = [
             pod_of(files[f"{kind}-{group.name}.yaml"]),
-            pod_of(own[f"web-{group.name}.yaml"]),
-            pod_of(patches[f"overlays/{group.name}/patch.yaml"]),
+            pod_of(components[f"components/{group.name}/{patch}.yaml"]),
         ]
-        assert [landing(pod, nodes) for pod in pods] == [set(group.nodes)] * 3
+        assert [landing(pod, nodes) for pod in pods] == [set(group.nodes)] * 2
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -85,11 +83,9 @@ def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(way, kind):
     plan = gpu_fleet()
     settings = {"delivery": delivery(way, kind), "wheels": wheels_of(plan)}
     files = render(plan, serving=as_planned(plan, {"gpu-1", "cpu-1"}), **settings)
-    own, _ = render_workload(plan, "web.yaml", OWN, **settings)
-    files |= {name: text for name, text in own.items() if name.startswith("web-")}
     files |= {"base": render_kustomize(plan, **settings)["base/workload.yaml"]}
     names = [name for name in files if name not in ("labels.sh", "kustomization.yaml")]
-    assert len(names) == 5
+    assert len(names) == 3
     for name in names:
         for document in yaml.safe_load_all(files[name]):
             for version in (IMAGE_VOLUMES if way == "volume" else OLDEST, NEWEST):
@@ -163,20 +159,15 @@ def test_a_job_ends_and_a_deployment_stays():
 
 
 def names_of_jobs(release_id=RELEASE_ID, **changes):
-    """By each writer, for a group and a release of long names."""
+    """By both writers, for a group and a release of long names."""
     wide = make_target(sms=("7.5", "8.0", "8.6", "8.9", "9.0"))
     plan = make_plan((make_group(("a",), wide, release_id=release_id),), release="x" * 30)
     settings = {"delivery": delivery("hostpath", "job"), **changes}
     (plain,) = [text for name, text in render(plan, **settings).items() if name.startswith("job")]
     overlays = render_kustomize(plan, **settings)
-    own = OWN.replace("apps/v1\nkind: Deployment", "batch/v1\nkind: Job")
-    own = own.replace("  selector: {matchLabels: {app: web}}\n", "")
-    files, _ = render_workload(plan, "web.yaml", own, **settings)
-    (mine,) = [text for name, text in files.items() if name.startswith("web")]
     (overlay,) = [yaml.safe_load(text) for name, text in overlays.items() if "nameSuffix" in text]
     base = yaml.safe_load(overlays["base/workload.yaml"])["metadata"]["name"]
-    written = [yaml.safe_load(text)["metadata"]["name"] for text in (plain, mine)]
-    return [*written, base + overlay["nameSuffix"]]
+    return [yaml.safe_load(plain)["metadata"]["name"], base + overlay["nameSuffix"]]
 
 
 def test_the_next_release_gives_the_job_another_name():
@@ -185,8 +176,7 @@ def test_the_next_release_gives_the_job_another_name():
     assert not set(first) & set(names_of_jobs("fedcba9876543210"))
     assert max(map(len, first)) <= 63
     elsewhere = names_of_jobs(delivery=Delivery(kind="job", image="example.com/python:3"))
-    assert elsewhere[0] != first[0]
-    assert elsewhere[2] != first[2]
+    assert not set(elsewhere) & set(first)
 
 
 def test_without_wheels_no_init_container_is_written_and_a_warning_says_so():
@@ -244,11 +234,9 @@ def test_daemonset_pods_stay_while_the_next_release_is_installed():
     group = plan.groups[0]
     node = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     settings = {"delivery": delivery("hostpath", "daemonset"), "wheels": wheels_of(plan)}
-    own = OWN.replace("Deployment", "DaemonSet")
     pods = [
         pod_of(render(plan, **settings)[f"daemonset-{group.name}.yaml"]),
-        pod_of(render_workload(plan, "web.yaml", own, **settings)[0][f"web-{group.name}.yaml"]),
-        pod_of(render_kustomize(plan, **settings)[f"overlays/{group.name}/patch.yaml"]),
+        pod_of(render_kustomize(plan, **settings)[f"components/{group.name}/daemonset.yaml"]),
     ]
     old = Manifest(release="default", id="old", group=group.name, python="/p", wheels=())
     serves = served_labels(old, plan.label_domain)
@@ -256,10 +244,10 @@ def test_daemonset_pods_stay_while_the_next_release_is_installed():
     changing = {key: serves[key] for key in names.kept_while_changing}
     assert changing == {"fleetbuild.dev/group": group.name}
     for labels in (serves, changing, node_labels(plan, group)):
-        assert [landing(pod, {"n": {**node, **labels}}) for pod in pods] == [{"n"}] * 3
+        assert [landing(pod, {"n": {**node, **labels}}) for pod in pods] == [{"n"}] * 2
     # Nothing verified serves there any more, or another group's release does.
     for labels in ({}, node_labels(plan, plan.groups[1])):
-        assert [landing(pod, {"n": {**node, **labels}}) for pod in pods] == [set()] * 3
+        assert [landing(pod, {"n": {**node, **labels}}) for pod in pods] == [set()] * 2
 
 
 def test_a_daemonset_waits_for_its_release_and_then_mounts_it(tmp_path):

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from fleetbuild.kubernetes.labels.release_labels import as_planned
-from fleetbuild.kubernetes.manifests.render import render, render_workload
+from fleetbuild.kubernetes.manifests.render import render
 from tests.factories import real_api
-from tests.factories.delivery import KINDS, OWN, WAYS, cluster, delivery, six_nodes, wheels_of
+from tests.factories.delivery import KINDS, WAYS, cluster, delivery, six_nodes, wheels_of
 from tests.factories.real_api import RealApi
 
 pytestmark = pytest.mark.skipif(
@@ -79,15 +79,9 @@ def pod_of(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def documents(way: str, kind: str, own: str = "") -> dict[str, dict[str, Any]]:
-    settings = {"delivery": delivery(way, kind), "wheels": wheels_of(PLAN)}
-    files = render(PLAN, **settings)
-    if own:
-        files, _ = render_workload(PLAN, "web.yaml", own, **settings)
-    return {
-        group.name: yaml.safe_load(files[f"{'web' if own else kind}-{group.name}.yaml"])
-        for group in PLAN.groups
-    }
+def documents(way: str, kind: str) -> dict[str, dict[str, Any]]:
+    files = render(PLAN, delivery=delivery(way, kind), wheels=wheels_of(PLAN))
+    return {group.name: yaml.safe_load(files[f"{kind}-{group.name}.yaml"]) for group in PLAN.groups}
 
 
 def test_the_server_accepts_every_way_and_kind(api: RealApi) -> None:
@@ -96,9 +90,6 @@ def test_the_server_accepts_every_way_and_kind(api: RealApi) -> None:
             where = namespace(api, f"{way}-{kind}", "privileged")
             for document in documents(way, kind).values():
                 create(api, document, where)
-        own = namespace(api, f"{way}-own", "privileged")
-        for document in documents(way, "deployment", OWN).values():
-            create(api, document, own)
 
 
 def test_jobs_of_two_releases_can_exist_side_by_side(api: RealApi) -> None:
@@ -133,10 +124,9 @@ def test_the_scheduler_puts_each_pod_where_its_wheels_run(api: RealApi) -> None:
     for way in WAYS:
         where = namespace(api, f"{way}-scheduled", "privileged")
         for group in PLAN.groups:
-            for own in ("", OWN):
-                pod = pod_of(documents(way, "deployment", own)[group.name])
-                create(api, pod, where)
-                wanted[where, pod["metadata"]["name"]] = set(group.nodes)
+            pod = pod_of(documents(way, "deployment")[group.name])
+            create(api, pod, where)
+            wanted[where, pod["metadata"]["name"]] = set(group.nodes)
     got = placed(api, len(wanted))
     assert got.keys() == wanted.keys()
     assert {pod: got[pod] in nodes for pod, nodes in wanted.items()} == dict.fromkeys(got, True)

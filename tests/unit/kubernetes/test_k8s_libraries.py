@@ -99,17 +99,6 @@ def test_a_users_image_must_contain_the_libraries(shelf):
     assert "mine:1 must contain:\n#   libgomp.so.1\n#   libopenblas.so.0\n" in text
 
 
-def test_a_users_workload_gets_a_warning_and_no_comment(shelf, tmp_path):
-    plan, _, state = shelf
-    workload = tmp_path / "w.yaml"
-    workload.write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: w}\n"
-        "spec: {containers: [{name: c, image: python:3.11-slim}]}\n"
-    )
-    _, (sentence,) = emit(state, plan, workload=workload)
-    assert "libgomp.so.1, libopenblas.so.0, which the workload's image must" in sentence
-
-
 def test_the_groups_own_image_needs_no_warning(shelf):
     plan, _, state = shelf
     files, told = emit(state, plan, delivery=Delivery(way="image", image_prefix="r/x"))
@@ -120,7 +109,7 @@ def test_the_groups_own_image_needs_no_warning(shelf):
 @pytest.mark.parametrize("needs", [(), ("libc.so.6", "libstdc++.so.6", "libgomp.so.1"),
                                    ("ld-linux-x86-64.so.2", "libpython3.11.so.1.0")])  # fmt: skip
 def test_libraries_in_an_official_image_are_not_reported(needs):
-    assert library_warnings(make_plan(), wheels(*needs), official=True) == ()
+    assert library_warnings(make_plan(), wheels(*needs)) == ()
     plain = render(make_plan())
     assert render(make_plan(), wheels=wheels(*needs)) == plain
 
@@ -130,12 +119,12 @@ def test_musl_images_contain_fewer_libraries():
     plan = make_plan([make_group(target=target, wheels=(make_wheel(target=target),))])
     name = plan.groups[0].name
     linked = ("libstdc++.so.6", "libc.musl-x86_64.so.1", "libz.so.1")
-    (told,) = library_warnings(plan, {name: wheels(*linked)[GROUP]}, official=True)
+    (told,) = library_warnings(plan, {name: wheels(*linked)[GROUP]})
     assert "linked with libstdc++.so.6, which docker.io/library/python:3.11-alpine" in told
 
 
 def test_missing_libraries_are_sorted():
-    (told,) = library_warnings(make_plan(), wheels(*CUDA11), official=True)
+    (told,) = library_warnings(make_plan(), wheels(*CUDA11))
     assert "libcublas.so.11, libcudart.so.11.0, which" in told
 
 

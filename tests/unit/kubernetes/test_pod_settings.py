@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from fleetbuild import Fleet
 from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.render import render, render_kustomize, render_workload
+from fleetbuild.kubernetes.manifests.render import render, render_kustomize
 from fleetbuild.models.config import Pods
-from tests.factories.delivery import KINDS, OWN, WAYS, delivery, wheels_of
+from tests.factories.delivery import KINDS, WAYS, delivery, wheels_of
 from tests.factories.plans import gpu_fleet
 from tests.factories.schemas import NEWEST, accept
 from tests.unit.kubernetes.api.test_cluster_builds import cluster_builds, plan_of, wheel
@@ -64,7 +64,7 @@ def test_every_workload_has_the_settings(way: Any, kind: Any) -> None:
         check(yaml.safe_load(text))
 
 
-def test_kustomize_has_them_in_the_base_and_lists_in_the_patches() -> None:
+def test_kustomize_has_them_in_the_base_and_lists_in_the_components() -> None:
     plan = gpu_fleet()
     made = Delivery(**{**vars(delivery("init", "job")), "pods": SITE})
     files = render_kustomize(plan, delivery=made, wheels=wheels_of(plan))
@@ -72,22 +72,12 @@ def test_kustomize_has_them_in_the_base_and_lists_in_the_patches() -> None:
     base["spec"]["template"]["spec"]["tolerations"] = [SPOT]  # a patch replaces the list
     check(base)
     for group in plan.groups:
-        pod = yaml.safe_load(files[f"overlays/{group.name}/patch.yaml"])["spec"]["template"]["spec"]
+        patch = yaml.safe_load(files[f"components/{group.name}/pod-template.yaml"])
+        pod = patch["spec"]["template"]["spec"]
         assert SPOT in pod["tolerations"]
+        assert "imagePullSecrets" not in pod
         (init,) = pod["initContainers"]
         assert init["resources"]["limits"]["cpu"] == "2"
-
-
-def test_a_workload_of_ones_own_gets_tolerations_and_a_limit_in_the_added_container() -> None:
-    plan = gpu_fleet()
-    made = Delivery(**{**vars(WAYS["init"]), "pods": SITE})
-    files, _ = render_workload(plan, "web.yaml", OWN, delivery=made, wheels=wheels_of(plan))
-    for group in plan.groups:
-        pod = yaml.safe_load(files[f"web-{group.name}.yaml"])["spec"]["template"]["spec"]
-        assert SPOT in pod["tolerations"]
-        added = [each for each in containers(pod) if each["name"] == "fleetbuild-install"]
-        assert [each["resources"]["limits"]["cpu"] for each in added] == ["2"]
-        assert "imagePullSecrets" not in pod
 
 
 def test_build_jobs_and_the_shelf_have_the_settings() -> None:

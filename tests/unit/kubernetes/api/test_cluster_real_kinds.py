@@ -1,4 +1,4 @@
-"""What `emit dra`, `kueue`, `nodepools` and `k8s --workload` write, at a real API server.
+"""What `emit dra`, `kueue` and `nodepools` write, at a real API server.
 
 The definitions of Kueue, JobSet, LeaderWorkerSet and Karpenter come from a folder `crds` beside the
 programs: resourceflavors.yaml, jobsets.yaml, leaderworkersets.yaml and nodepools.yaml.
@@ -27,11 +27,9 @@ from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.api.kubeconfig import find_access
 from fleetbuild.kubernetes.jobs.builder_image import builder_image
 from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.render import render_workload
 from fleetbuild.kubernetes.read_fleet import read_fleet
 from fleetbuild.models.config import Build
 from tests.factories import real_api
-from tests.factories.delivery import JOBSET, LWS
 from tests.factories.hardware_classes import plan_of
 from tests.factories.plans import gpu_fleet
 from tests.factories.real_api import CRDS, RealApi, eventually
@@ -253,18 +251,6 @@ def test_karpenter_takes_the_pools(api: RealApi, domain: str) -> None:
     plan = PLAN.model_copy(update={"label_domain": domain, "release": release})
     files, _ = node_pools(plan, NODE_CLASS)
     created(api, list(yaml.safe_load_all(files["karpenter.yaml"])))
-
-
-@pytest.mark.parametrize(
-    ("define", "text"),
-    [("jobsets", JOBSET), ("leaderworkersets", LWS)],
-    indirect=["define"],
-    ids=["JobSet", "LeaderWorkerSet"],
-)
-@pytest.mark.usefixtures("define")
-def test_sets_of_pods_are_taken(api: RealApi, text: str) -> None:
-    files, _ = render_workload(gpu_fleet(), "own.yaml", text, delivery=Delivery())
-    created(api, [yaml.safe_load(made) for name, made in files.items() if name.startswith("own-")])
 
 
 # A second `kubectl apply` -------------------------------------------------------------------------
