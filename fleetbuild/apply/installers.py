@@ -24,7 +24,7 @@ from packaging.specifiers import SpecifierSet
 
 from fleetbuild.files import is_own, make_cache, own_cache, remove_old, replace_file, sha256_of
 from fleetbuild.models import Facts
-from fleetbuild.plan.resolve.uv import uv_binary
+from fleetbuild.programs import bundled_uv
 
 Program = dict[str, str | int]  # path, file, sha256 and size; see InstallSpec.installer
 _DAYS = 30  # without use, after which the packed file of another version is removed
@@ -47,8 +47,8 @@ def installer_for(facts: Facts, python: str, size: int) -> Program:
 
 @cache
 def own_uv() -> Program:
-    """Return the controller's uv, packed."""
-    program = Path(uv_binary())
+    """Return fleetbuild's own uv, packed: one of a distribution may need a newer libc."""
+    program = Path(bundled_uv())
     path, sha256 = _kept(
         "uv", sha256_of(program), ".gz", lambda: gzip.compress(program.read_bytes(), 1, mtime=0)
     )

@@ -58,7 +58,6 @@ def locked_wheels(lock: Lock, kind: Kind) -> Resolution:
                 f" a sha256 for {kind.name}.",
                 fix="Lock a version that has one, or have it built: add it to packages: in"
                 " fleetbuild.yml.",
-                without_wheel=name,
             )
         wheels.append(locked)
     return Resolution(wheels=tuple(sorted(wheels, key=lambda file: file.name)))
