@@ -51,7 +51,7 @@ from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
 from fleetbuild.plan.decide.resolution import Resolution
-from fleetbuild.plan.resolve.requirement_files import parse_lock
+from fleetbuild.plan.resolve.locked_files import read_lock
 from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.plan.resolve.uv import find_wheels, pick_versions, resolve, resolve_all
 from fleetbuild.recipes import GENERIC, find_recipe
@@ -90,7 +90,7 @@ def check(
             "Both requirements and a lock are named." if lock else "Nothing to check is named.",
             "Name requirements, -r FILE, or --lock FILE: fleetbuild check numpy --for Haswell",
         )
-    locked = parse_lock(lock) if lock else None
+    locked = read_lock(lock) if lock else None
     meant = named_kinds(kinds, facts) if kinds else ()
     meant = meant or (kinds_of_fleet(facts) if facts else (this_machine(),))
     if emulate:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ResolutionError
@@ -212,15 +211,9 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
         )
     texts: list[tuple[str | None, str]] = [(None, each) for each in request.requirements]
     texts += [(known.name, each) for known in request.static_metadata for each in known.requires]
-    for known in request.static_metadata:
-        try:
-            SpecifierSet(known.requires_python or "")
-        except InvalidSpecifier:
-            return Resolution(
-                problem=f"{known.name} requires Python {str(known.requires_python)[:200]!r}, which"
-                " is not a valid range of versions.",
-                fix=f"Correct requires-python in the source of {known.name}.",
-            )
+    # Nor may the range of Pythons add a line to the metadata that uv reads.
+    pythons = ((known.name, known.requires_python or "") for known in request.static_metadata)
+    texts += [(name, f"Python {python}") for name, python in pythons]
     for name, text in texts:
         by = f"{name} requires" if name else "It requires"
         try:
