@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from fleetbuild.plan.resolve.uv import try_index
+from fleetbuild.programs import uv_program
 from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.index_config import index_settings
 
@@ -45,9 +46,7 @@ def examine(state_dir: Path) -> list[Finding]:
             ["ansible-playbook", "--version"],
             "install fleetbuild with its dependencies, which include ansible-core",
         ),
-        _check_program(
-            "uv", ["uv", "--version"], "install uv, which is a dependency of fleetbuild"
-        ),
+        _check_program("uv", [uv_program(), "--version"], "install fleetbuild again"),
         _check_program(
             "sshpass",
             ["sshpass", "-V"],
@@ -120,8 +119,6 @@ def _writable(wanted: Path, nearest: Path) -> bool:
 
 def _check_index() -> Finding:
     """Ask uv for one small package, with this user's settings, as `plan` does."""
-    if shutil.which("uv", path=PROGRAMS) is None:
-        return Finding("package index", "warn", "not tried, because uv is missing")
     problem = try_index(index_settings(), _INDEX_TIMEOUT)
     if not problem:
         return Finding("package index", "ok", "answers")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fleetbuild.files import is_own, make_cache, own_cache, remove_old, replace_file, sha256_of
 from fleetbuild.models import Facts
-from fleetbuild.plan.resolve.uv import uv_binary
+from fleetbuild.programs import bundled_uv
 
 Program = dict[str, str | int]  # path, file, sha256 and size; see InstallSpec.installer
 _DAYS = 30  # without use, after which the packed file of another version is removed
@@ -36,8 +36,8 @@ def installer_for(facts: Facts) -> Program:
 
 @cache
 def own_uv() -> Program:
-    """Return the controller's uv, packed."""
-    program = Path(uv_binary())
+    """Return fleetbuild's own uv, packed: one of a distribution may need a newer libc."""
+    program = Path(bundled_uv())
     path = _kept(sha256_of(program), lambda: gzip.compress(program.read_bytes(), 1, mtime=0))
     size = path.stat().st_size
     return {"path": str(path), "file": "uv.gz", "sha256": _hash_in_name(path), "size": size}

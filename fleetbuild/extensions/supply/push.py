@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from uv import find_uv_bin
-
 from fleetbuild.errors import BlockedError, ConfigError, InstallError, UsageError
 from fleetbuild.extensions.supply.variants import write_uploaded, write_variants
 from fleetbuild.models import Plan, ReleaseFile
+from fleetbuild.programs import uv_program
 from fleetbuild.store.fetch_locked import way_on
 from fleetbuild.store.index import write_index
 from fleetbuild.store.release_files import release_files
@@ -246,7 +245,7 @@ def _publish(
     wheel: ReleaseFile, url: str, index: str, login: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     command = [
-        find_uv_bin(), "publish", "--color", "never", "--no-progress",
+        uv_program(), "publish", "--color", "never", "--no-progress",
         "--trusted-publishing", "never", "--publish-url", url, "--check-url", index,
         str(wheel.path.absolute()),
     ]  # fmt: skip

@@ -29,7 +29,14 @@ from fleetbuild.audit.evidence import (
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.verdict import Verdict, judge
-from fleetbuild.errors import AuditError, BlockedError, FleetbuildError, InstallError, UsageError
+from fleetbuild.errors import (
+    AuditError,
+    BlockedError,
+    FleetbuildError,
+    InstallError,
+    ResolutionError,
+    UsageError,
+)
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Config, Facts, LockedFile
 from fleetbuild.plan.check.emulate import (
@@ -44,9 +51,9 @@ from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
 from fleetbuild.plan.decide.resolution import Resolution
-from fleetbuild.plan.resolve.requirement_files import parse_lock
+from fleetbuild.plan.resolve.locked_files import read_lock
 from fleetbuild.plan.resolve.sandbox import SandboxError
-from fleetbuild.plan.resolve.uv import find_wheels, resolve_all
+from fleetbuild.plan.resolve.uv import find_wheels, pick_versions, resolve, resolve_all
 from fleetbuild.recipes import GENERIC, find_recipe
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
@@ -54,7 +61,6 @@ from fleetbuild.store.wheels import Store
 from fleetbuild.surroundings import refuse_foreign_home
 
 _OLDER = 5  # versions that are read before the search ends
-_ROUNDS = 20  # packages without a wheel that are left out one by one
 
 
 def check(
@@ -84,7 +90,7 @@ def check(
             "Both requirements and a lock are named." if lock else "Nothing to check is named.",
             "Name requirements, -r FILE, or --lock FILE: fleetbuild check numpy --for Haswell",
         )
-    locked = parse_lock(lock) if lock else None
+    locked = read_lock(lock) if lock else None
     meant = named_kinds(kinds, facts) if kinds else ()
     meant = meant or (kinds_of_fleet(facts) if facts else (this_machine(),))
     if emulate:
@@ -125,27 +131,39 @@ def _resolve(
     wanted: Sequence[str], kinds: Sequence[Kind], settings: IndexSettings
 ) -> dict[str, _Stack]:
     """Resolve the requirements for each kind; a package without any wheel is left out and named."""
-    left = {kind.name: list(wanted) for kind in kinds}
-    bare: dict[str, list[str]] = {kind.name: [] for kind in kinds}
-    for _ in range(_ROUNDS):
-        requests = {kind.name: kind.request(left[kind.name]) for kind in kinds}
-        answers = resolve_all((one for one in requests.values() if one.requirements), settings)
-        again = False
-        for name, request in requests.items():
-            answer = answers.get(request, Resolution())
-            if answer.offline:
-                raise BlockedError(str(answer.problem), str(answer.fix))
-            missing = canonicalize_name(answer.without_wheel or "")
-            rest = [text for text in left[name] if _name(text) != missing]
-            if len(rest) < len(left[name]):
-                left[name], again = rest, True
-                bare[name].append(missing)
-        if not again:
-            break
-    return {
-        name: _Stack(answers.get(request, Resolution()), bare[name])
-        for name, request in requests.items()
-    }
+    requests = {kind.name: kind.request(wanted) for kind in kinds}
+    answers = resolve_all(requests.values(), settings)
+    stacks = {}
+    for kind in kinds:
+        answer = answers[requests[kind.name]]
+        if answer.offline:
+            raise BlockedError(str(answer.problem), str(answer.fix))
+        bare = _without_wheel(wanted, kind, settings) if answer.problem else ()
+        if bare:
+            left = [text for text in wanted if _name(text) not in bare]
+            answer = resolve(kind.request(left), settings) if left else Resolution()
+        stacks[kind.name] = _Stack(answer, bare)
+    return stacks
+
+
+def _without_wheel(wanted: Sequence[str], kind: Kind, settings: IndexSettings) -> tuple[str, ...]:
+    """Return the packages that an index has, but with no wheel for this kind of machine."""
+    settings = replace(settings, bounds=())
+    alone = {text: kind.request([text]) for text in wanted}
+    answers = find_wheels(alone.values(), settings)
+    return tuple(
+        _name(text)
+        for text, request in alone.items()
+        if answers[request].problem and _is_on_index(text, kind, settings)
+    )
+
+
+def _is_on_index(text: str, kind: Kind, settings: IndexSettings) -> bool:
+    ranges = {_name(text): str(Requirement(text).specifier)}
+    try:
+        return bool(pick_versions(ranges, (), kind.python_version, settings))
+    except ResolutionError:
+        return False
 
 
 def _name(requirement: str) -> str:

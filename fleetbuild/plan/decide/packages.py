@@ -7,7 +7,7 @@ their recipe as well. First step of a plan.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -202,23 +202,27 @@ def _without_marker(text: str, python: str | None) -> str | None:
         raise ConfigError(f"{text!r} has an invalid marker.", _FORMS) from None
     pythons = [python] if python and re.fullmatch(r"3\.\d+", python) else _PYTHONS
     answers = {
-        condition.evaluate(
-            {
-                "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix",
-                "platform_machine": arch, "implementation_name": "cpython",
-                "platform_python_implementation": "CPython", "python_version": version,
-                "python_full_version": f"{version}.0", "extra": "",
-            }
-        )
+        condition.evaluate(linux_environment(arch, f"{version}.0"))
         for arch in ("x86_64", "aarch64")
         for version in pythons
-    }  # fmt: skip
+    }
     if answers == {True, False}:
         raise ConfigError(
             f"{text!r} is meant for some nodes only, but a release has the same packages on all.",
             "Set python: in fleetbuild.yml to one version, or remove the marker.",
         )
     return spec.strip() if answers == {True} else None
+
+
+def linux_environment(arch: str, python: str) -> dict[str, str | Set[str]]:
+    """Return what markers ask about, for a machine with this version of Python."""
+    return {
+        "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix",
+        "platform_machine": arch, "platform_release": "", "platform_version": "",
+        "platform_python_implementation": "CPython", "implementation_name": "cpython",
+        "implementation_version": python, "python_full_version": python,
+        "python_version": ".".join(python.split(".")[:2]), "extra": "",
+    }  # fmt: skip
 
 
 def _pinned(spec: str, text: str) -> PackageSpec:

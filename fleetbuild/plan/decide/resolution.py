@@ -46,7 +46,6 @@ class Resolution(Frozen):
     problem: str | None = None
     fix: str | None = None
     offline: bool = False  # no index could be reached: the lock is missing, not impossible
-    without_wheel: str | None = None  # the package that has no wheel for this machine
 
 
 class Source(Frozen):

@@ -1,22 +1,116 @@
-"""The files that a lock names: the wheel of a package for a machine, by its hash.
+"""Lock files, and the files that they name: uv.lock as uv exports it, and pylock.toml (PEP 751).
 
-In: a package of a pylock.toml, which uv prints too, or of a uv.lock. Out: a `LockedFile`.
+In: a path, or a package of a lock. Out: a `Lock`; the wheel of a package for a machine, by its
+hash.
 """
 
 from __future__ import annotations
 
 import re
+import stat
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from os import environ
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from packaging.pylock import Pylock, PylockValidationError
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.wheel_tags import best_wheel
-from fleetbuild.files import sha256_of
+from fleetbuild.errors import ConfigError
+from fleetbuild.files import read_at_most, sha256_of
 from fleetbuild.models import LockedFile, TargetLibc
+from fleetbuild.programs import run_program, uv_program
+from fleetbuild.text import clean
 
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
+_MOST_BYTES = 16 << 20  # a lock file of thousands of packages has a few megabytes
+_DEADLINE = 60
+_EXPORT = (
+    "export", "--frozen", "--offline", "--no-config", "--no-cache", "--no-python-downloads",
+    "--format", "pylock.toml", "--no-emit-project", "--no-header", "--color", "never", "--quiet",
+)  # fmt: skip
+
+
+class Lock(NamedTuple):
+    """The packages of a lock, as a pylock.toml lists them."""
+
+    path: Path
+    packages: list[dict[str, Any]]
+    is_uv: bool  # a uv.lock: the pyproject.toml beside it names the direct dependencies
+
+
+def read_lock(path: Path, options: Iterable[str] = ("--no-default-groups",)) -> Lock:
+    """Return the content of a uv.lock or pylock.toml. `options` go to `uv export`."""
+    document = read_toml(path)
+    is_uv = isinstance(document.get("version"), int)
+    if is_uv:
+        document = _export(path, options)
+    elif "lock-version" not in document:
+        raise ConfigError(
+            f"{path} is neither a uv.lock nor a pylock.toml.",
+            "Name one of them, or a requirements file with -r.",
+        )
+    try:
+        Pylock.from_dict(document)
+    except PylockValidationError as problem:
+        reason = clean(str(problem), limit=300)
+        raise ConfigError(f"{path} is not a valid lock: {reason}.", "Lock it again.") from None
+    return Lock(path, document["packages"], is_uv)
+
+
+def _export(path: Path, options: Iterable[str]) -> dict[str, Any]:
+    """Return a uv.lock as uv exports it, from a copy of the lock and its project.
+
+    Both lie below a folder in which uv's search for settings and for a workspace ends: in /tmp,
+    any user may have put some.
+    """
+    project = path.with_name("pyproject.toml")
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as outer:
+        Path(outer, "pyproject.toml").write_text("[tool.uv]\nmanaged = false\n")
+        folder = Path(outer, "project")
+        folder.mkdir()
+        (folder / "uv.lock").write_text(read_text(path))
+        (folder / "pyproject.toml").write_text(read_text(project))
+        done = run_program(
+            [uv_program(), *_EXPORT, "--python", sys.executable, *options],
+            within=_DEADLINE,
+            cwd=folder,
+            env={name: value for name, value in environ.items() if not name.startswith("UV_")},
+        )
+    if done.returncode:
+        raise ConfigError(
+            f"{path} cannot be exported by uv: {clean(done.stderr, limit=300)}.",
+            "Lock it again, or export what you want with uv export --format pylock.toml"
+            " -o pylock.toml, and name that file.",
+        )
+    return tomllib.loads(done.stdout)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file."""
+    try:
+        return tomllib.loads(read_text(path))
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise ConfigError(f"{path} is not valid TOML: {problem}.", "Correct the file.") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file; raise ConfigError for a device, a pipe and a file of many MB."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{path} is not a file.", "Name a file that lists packages.")
+        with path.open("rb") as file:
+            return read_at_most(file, _MOST_BYTES).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist.", "Name an existing file.") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path} cannot be read: {reason}.", "Name a readable file.") from None
 
 
 def locked_wheel(
@@ -35,9 +129,7 @@ def locked_file(package: dict[str, Any], file: dict[str, Any], folder: Path) -> 
     """
     url = str(file.get("url") or (folder / str(file.get("path"))).resolve().as_uri())
     path = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else None
-    hashes = file.get("hashes")
-    sha256 = hashes.get("sha256") if isinstance(hashes, dict) else file.get("hash")
-    match = _SHA256.fullmatch(str(sha256))
+    match = _SHA256.fullmatch(str(file.get("hashes", {}).get("sha256")))
     on_disk = path is not None and path.is_file()
     if match is None and not on_disk:
         return None
@@ -54,5 +146,4 @@ def locked_file(package: dict[str, Any], file: dict[str, Any], folder: Path) -> 
 
 def _file_name(file: dict[str, Any]) -> str:
     address = str(file.get("url") or file.get("path") or "")
-    named = file.get("name") or file.get("filename")
-    return str(named or unquote(urlsplit(address).path).rsplit("/", 1)[-1])
+    return str(file.get("name") or unquote(urlsplit(address).path).rsplit("/", 1)[-1])

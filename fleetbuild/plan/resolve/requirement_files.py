@@ -1,37 +1,41 @@
 """Read the files in which people list packages: requirements.txt, dependency groups and lock files.
 
 In: requirements.txt, constraints.txt, pyproject.toml, uv.lock or pylock.toml. Out: a
-`RequirementList`, in which every requirement is one text: PEP 508, or a path or address. No line is
-skipped silently: what cannot be honoured is an error with its file and line.
+`RequirementList`: what they name first, and what bounds the rest. uv cannot say that without an
+index. No line is skipped silently: what cannot be honoured is an error with its file and line. It
+does not quote the line, which may be of a file that was never meant to be read.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from packaging.dependency_groups import resolve_dependency_groups
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config
 from fleetbuild.models._base import Frozen
+from fleetbuild.plan.decide.packages import bracketed
+from fleetbuild.plan.resolve.locked_files import Lock, read_lock, read_text, read_toml
+from fleetbuild.text import clean
 
-_MOST_BYTES = 32 << 20  # a lock file of thousands of packages has a few megabytes
+_LONGEST = 1 << 16  # characters of a line, with the hashes of one version
 _DEEPEST = 20  # files that name each other
-_COMMENT = re.compile(r"(^|\s+)#.*$")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")  # as pip reads them
-_SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
-_FILES = {"-r": "requirements", "--requirement": "requirements",
-          "-c": "constraints", "--constraint": "constraints"}  # fmt: skip
-_INDEXES = {"-i", "--index-url", "--extra-index-url", "-f", "--find-links"}
+_SHA256 = re.compile(r"sha256[:=]([0-9a-f]{64})")
+_REQUIREMENTS, _CONSTRAINTS = ("-r", "--requirement"), ("-c", "--constraint")
+_EDITABLE = ("-e", "--editable")
+_INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
 _ARCHIVES = (".tar.gz", ".zip", ".whl")
 _SCHEMES = ("git+", "http://", "https://", "file://")
+_WHOLE = ("--all-groups", "--all-extras")  # a lock bounds also what its project asks for elsewhere
+_FORMS = "Write NAME==VERSION, a range such as NAME>=1.2, NAME @ git+https://…, or a path."
 
 
 class RequirementList(Frozen):
@@ -46,7 +50,7 @@ class RequirementList(Frozen):
     def __add__(self, other: RequirementList) -> RequirementList:
         hashes = dict(self.hashes)
         for name, known in other.hashes.items():
-            hashes[name] = tuple(dict.fromkeys((*hashes.get(name, ()), *known)))
+            hashes[name] = _once(*hashes.get(name, ()), *known)
         return RequirementList(
             requirements=_once(*self.requirements, *other.requirements),
             constraints=_once(*self.constraints, *other.constraints),
@@ -86,33 +90,28 @@ def read_requirement_files(
         found += read_requirements(folder / path)
     for path in constraints:
         found += read_constraints(folder / path)
-    groups = tuple(groups)
-    uv_lock = lock is not None and Path(lock).name != "pylock.toml"
+    locked = read_lock(folder / lock, _WHOLE) if lock is not None else None
+    project = (locked.path if locked and locked.is_uv else folder / "x").parent / "pyproject.toml"
     for group in groups:
-        found += (
-            read_lock(folder / str(lock), group)
-            if uv_lock
-            else read_group(folder / "pyproject.toml", group)
-        )
-    if lock is not None and not (groups and uv_lock):
-        locked = read_lock(folder / lock)
-        if found.requirements or others:
-            locked = locked.model_copy(update={"requirements": ()})
-        found += locked
+        found += _named(read_group(project, group), locked)
+    if locked:
+        if not (found.requirements or others):
+            found += _named(read_project(project), locked) if locked.is_uv else _all(locked)
+        found += _bounds(locked)
     return found
 
 
 def read_requirements(path: Path) -> RequirementList:
     """Return the packages of a requirements.txt, and of the files that it names."""
-    return _read_lines(path, "requirements", ())
+    return _read_lines(path, _REQUIREMENTS, ())
 
 
 def read_constraints(path: Path) -> RequirementList:
     """Return the constraints of a constraints.txt, and of the files that it names."""
-    return _read_lines(path, "constraints", ())
+    return _read_lines(path, _CONSTRAINTS, ())
 
 
-def read_group(path: Path, group: str) -> RequirementList:
+def read_group(path: Path, group: str) -> tuple[str, ...]:
     """Return a dependency group of a pyproject.toml (PEP 735), else an extra of its project.
 
     The project's own dependencies come with an extra, as `pip install .[extra]` installs them.
@@ -120,358 +119,205 @@ def read_group(path: Path, group: str) -> RequirementList:
     if not path.exists():
         raise ConfigError(
             f"{path} does not exist, in which the group {group} is looked for.",
-            "Name a uv.lock that has the group: --lock FILE, or lock: in fleetbuild.yml.",
+            "Go to the project's folder, or name its uv.lock: --lock FILE, or lock: in"
+            " fleetbuild.yml.",
         )
-    document = _toml(path)
-    groups = {str(canonicalize_name(name)): name for name in _table(document, "dependency-groups")}
-    project = _table(document, "project")
-    extras = {canonicalize_name(key): key for key in _table(project, "optional-dependencies")}
+    document = read_toml(path)
+    groups = _table(document, "dependency-groups")
+    extras = _table(_table(document, "project"), "optional-dependencies")
     wanted = canonicalize_name(group)
-    if wanted in groups:
-        texts = list(_group(document["dependency-groups"], groups, wanted, path, ()))
-    elif wanted in extras:
-        extra = project["optional-dependencies"][extras[wanted]]
-        texts = [*_texts(project.get("dependencies"), path), *_texts(extra, path)]
-    else:
-        known = ", ".join(sorted({*groups.values(), *extras.values()})) or "none"
-        raise ConfigError(f"{path} has no dependency group {group}.", f"Its groups are: {known}.")
-    return RequirementList(requirements=_once(*texts))
+    if wanted in map(canonicalize_name, groups):
+        try:
+            return resolve_dependency_groups(groups, group)
+        except ExceptionGroup as problem:
+            reason = clean(str(problem.exceptions[0]), limit=300)
+            raise ConfigError(f"{path}: {reason}.", f"Correct the group {group}.") from None
+    for name, texts in extras.items():
+        if canonicalize_name(name) == wanted:
+            return (*read_project(path), *_requirements_of(texts, path))
+    known = ", ".join(sorted({*groups, *extras})) or "none"
+    raise ConfigError(f"{path} has no dependency group {group}.", f"Its groups are: {known}.")
 
 
-def read_project(path: Path) -> RequirementList:
+def read_project(path: Path) -> tuple[str, ...]:
     """Return the dependencies of a pyproject.toml's project."""
-    project = _table(_toml(path), "project")
-    return RequirementList(requirements=tuple(_texts(project.get("dependencies"), path)))
+    return _requirements_of(_table(read_toml(path), "project").get("dependencies", []), path)
 
 
-class Lock(NamedTuple):
-    """The packages of a uv.lock or a pylock.toml, as they stand there."""
-
-    path: Path
-    packages: list[dict[str, Any]]
-    is_pylock: bool
+def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
 
 
-def parse_lock(path: Path) -> Lock:
-    """Return the content of a uv.lock or pylock.toml."""
-    document = _toml(path)
-    is_pylock = "lock-version" in document
-    is_uv = isinstance(document.get("version"), int) and isinstance(document.get("package"), list)
-    if not is_pylock and not is_uv:
-        raise ConfigError(
-            f"{path} is neither a uv.lock nor a pylock.toml.",
-            "Name one of them, or a requirements file with -r.",
+def _requirements_of(texts: Any, path: Path) -> tuple[str, ...]:
+    try:
+        return tuple(str(Requirement(text)) for text in texts)
+    except (InvalidRequirement, TypeError):
+        raise ConfigError(f"{path} lists no valid requirements.", "Correct its project.") from None
+
+
+# --- Locks ---
+
+
+def _named(texts: Iterable[str], lock: Lock | None) -> RequirementList:
+    """Return these requirements, with a lock as it locks them."""
+    if lock is None or not lock.is_uv:
+        return RequirementList(requirements=tuple(texts))
+    found: list[str] = []
+    for requirement in map(Requirement, texts):
+        name = canonicalize_name(requirement.name)
+        meant = [package for package in lock.packages if package["name"] == name]
+        if not meant and not requirement.marker:
+            raise ConfigError(f"{lock.path} does not lock {name}.", "Lock it again.")
+        found += [_locked_text(lock, package, requirement) for package in meant]
+    return RequirementList(requirements=_once(*found))
+
+
+def _all(lock: Lock) -> RequirementList:
+    texts = (_locked_text(lock, each, Requirement(each["name"])) for each in lock.packages)
+    return RequirementList(requirements=tuple(texts))
+
+
+def _locked_text(lock: Lock, package: dict[str, Any], wanted: Requirement) -> str:
+    name = package["name"] + bracketed(sorted(wanted.extras))
+    vcs, folder = package.get("vcs"), package.get("directory")
+    if vcs and vcs["type"] == "git":
+        text = f"{name} @ git+{vcs.get('url')}@{vcs['commit-id']}"
+    elif folder:
+        text = f"{name} @ {(lock.path.parent / folder['path']).absolute()}"
+    elif "version" in package:
+        text = f"{name}=={package['version']}"
+    else:
+        raise ConfigError(f"{lock.path} has no version of {name}.", "Lock it again.")
+    markers = [str(marker) for marker in (package.get("marker"), wanted.marker) if marker]
+    return " ; ".join([text, *([" and ".join(f"({each})" for each in markers)] if markers else [])])
+
+
+def _bounds(lock: Lock) -> RequirementList:
+    """Return every version and every hash of a lock."""
+    found = RequirementList()
+    for package in lock.packages:
+        files = [package.get("sdist"), package.get("archive"), *package.get("wheels", ())]
+        hashes = tuple(
+            file["hashes"]["sha256"] for file in files if file and "sha256" in file["hashes"]
         )
-    packages = document.get("packages" if is_pylock else "package")
-    return Lock(path, list(_tables(packages, path)), is_pylock)
-
-
-def read_lock(path: Path, group: str | None = None) -> RequirementList:
-    """Return the packages of a uv.lock or pylock.toml, and every version in it as a constraint.
-
-    A uv.lock gives the direct dependencies of its project, a pylock.toml gives everything that it
-    lists. `group` names a dependency group of a uv.lock instead.
-    """
-    lock = parse_lock(path)
-    if not lock.is_pylock:
-        return _uv_lock(lock, group)
-    if group is not None:
-        raise ConfigError(
-            f"{path} is a pylock.toml, which has no group {group} to choose.",
-            "Name the lock file that was exported for this group.",
+        text = f"{package['name']}=={package.get('version')}"
+        text += f" ; {package['marker']}" if "marker" in package else ""
+        bounds = "version" in package and not {"vcs", "directory"} & package.keys()
+        found += RequirementList(
+            constraints=(text,) if bounds else (),
+            hashes={package["name"]: hashes} if hashes else {},
         )
-    return _pylock(lock)
+    return found
 
 
 # --- requirements.txt and constraints.txt ---
 
 
-def _read_lines(path: Path, kind: str, above: tuple[Path, ...]) -> RequirementList:
-    if path.absolute() in above or len(above) > _DEEPEST:
+def _read_lines(path: Path, kind: tuple[str, ...], above: tuple[Path, ...]) -> RequirementList:
+    path = path.absolute()
+    if path in above or len(above) > _DEEPEST:
         raise ConfigError(f"{path} names itself, by way of another file.", "Remove that line.")
     found = RequirementList()
-    for number, line in _logical_lines(_text(path)):
-        found += _line(line, kind, path, number, (*above, path.absolute()))
+    for number, line in _logical_lines(read_text(path)):
+        found += _line(line, kind, f"{path}, line {number}", (*above, path))
     return found
-
-
-def _line(
-    line: str, kind: str, path: Path, number: int, above: tuple[Path, ...]
-) -> RequirementList:
-    place = f"{path}, line {number}"
-    option, value = _option(line)
-    if option in _FILES:
-        if not value or "://" in value:
-            raise ConfigError(f"{place}: {line!r} names no file here.", "Name a local file.")
-        return _read_lines(path.parent / value, _FILES[option], above)
-    if option in _INDEXES and value:
-        entry = value if "://" in value else str((path.parent / value).absolute())
-        return RequirementList(indexes=(entry,))
-    if option in ("-e", "--editable"):
-        line = value
-    elif option:
-        raise ConfigError(
-            f"{place}: the option {option} has no meaning for fleetbuild.",
-            "Remove the line; fleetbuild.yml holds such settings (docs/reference/config.md).",
-        )
-    text, *options = re.split(r"\s+--(?=[a-z])", line)
-    strange = [each for each in options if not each.startswith(("hash=", "hash "))]
-    if strange:
-        raise ConfigError(
-            f"{place}: the option --{strange[0].split('=')[0]} has no meaning for fleetbuild.",
-            "Remove it from the line.",
-        )
-    hashes = _SHA256.findall(" ".join(options))
-    if options and not hashes:
-        raise ConfigError(f"{place} has no sha256 among its hashes.", "Add one.")
-    text = _requirement(text.strip(), path.parent, place)
-    name = _name_of(text)
-    if hashes and name is None:
-        raise ConfigError(f"{place} has a hash for a source without a name.", "Write NAME @ PATH.")
-    allowed = {name: tuple(hashes)} if name and hashes else {}
-    if kind == "constraints":
-        return RequirementList(constraints=(_constraint(text, place),), hashes=allowed)
-    return RequirementList(requirements=(text,), hashes=allowed)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield each line that says something, with its number: joined, without comments."""
     joined, first = "", 0
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate((*text.splitlines(), ""), 1):
         first = first or number
-        if raw.endswith("\\") and not raw.lstrip().startswith("#"):
-            joined += raw[:-1] + " "
+        goes_on = raw.endswith("\\") and not raw.lstrip().startswith("#")
+        joined += raw[:-1] + " " if goes_on else raw
+        if goes_on and len(joined) < _LONGEST:
             continue
-        line = _COMMENT.sub("", joined + raw).strip()
-        if line:
+        if line := re.split(r"(?:^|\s)#", joined, maxsplit=1)[0].strip():
             yield first, _VARIABLE.sub(lambda name: os.environ.get(name[1]) or name[0], line)
         joined, first = "", 0
-    if line := _COMMENT.sub("", joined).strip():
-        yield first, line
+
+
+def _line(line: str, kind: tuple[str, ...], place: str, above: tuple[Path, ...]) -> RequirementList:
+    if len(line) >= _LONGEST:
+        raise ConfigError(f"{place} is too long.", "Name a file that lists packages.")
+    folder = above[-1].parent
+    option, value = _option(line)
+    if option in (*_REQUIREMENTS, *_CONSTRAINTS):
+        path = _named_file(folder, value, place, above[0].parent)
+        return _read_lines(path, _CONSTRAINTS if option in _CONSTRAINTS else kind, above)
+    if option in _INDEXES and value:
+        return RequirementList(indexes=(value if "://" in value else str(_path(folder, value)),))
+    if option and option not in _EDITABLE:
+        raise ConfigError(
+            f"{place}: the option {option} has no meaning for fleetbuild.",
+            "Remove the line; fleetbuild.yml holds such settings (docs/reference/config.md).",
+        )
+    return _package(value if option else line, kind, place, folder)
 
 
 def _option(line: str) -> tuple[str, str]:
     """Return the option that this line is, and its value; ("", "") for a requirement."""
-    if not line.startswith("-"):
-        return "", ""
-    match = re.match(r"(--[a-z][a-z-]*)(?:[=\s]\s*(.*))?$", line) or re.match(
-        r"(-[a-z])\s*=?\s*(.*)$", line
-    )
+    match = re.match(r"--?[a-z][a-z-]*(?=[=\s]|$)", line)
     if match is None:
-        return line.split(maxsplit=1)[0], ""
-    try:
-        return match[1], " ".join(shlex.split(match[2] or ""))
-    except ValueError:
-        return match[1], match[2]
+        return ("-" if line.startswith("-") else "", "")
+    return match[0], line[match.end() :].lstrip("= \t").strip("\"'")
 
 
-def _requirement(text: str, folder: Path, place: str) -> str:
-    """Return a requirement with an absolute path, if it has one."""
-    if text.startswith(_SCHEMES):
-        return text
-    name, at, source = text.partition("@")
-    if at and "==" not in name and not _is_path(name):
-        source, _, marker = source.strip().partition(" ;")
-        if not source.startswith((*_SCHEMES, "/")):
-            source = str((folder / Path(source).expanduser()).absolute())
-        return f"{name.strip()} @ {source}" + (f" ;{marker}" if marker else "")
-    if _is_path(text):
-        path, bracket, extras = text.partition("[")
-        return str((folder / Path(path).expanduser()).absolute()) + bracket + extras
-    try:
-        return str(Requirement(text))
-    except InvalidRequirement as problem:
-        reason = str(problem).splitlines()[0].rstrip(".")
+def _package(line: str, kind: tuple[str, ...], place: str, folder: Path) -> RequirementList:
+    text, *options = re.split(r"\s--(?=[a-z])", line)
+    hashes = tuple(_SHA256.findall(" ".join(options)))
+    if not all(each.startswith(("hash=", "hash ")) for each in options):
         raise ConfigError(
-            f"{place}: {text[:200]!r} is not a requirement: {reason}.",
-            "Write NAME==VERSION, a range such as NAME>=1.2, NAME @ git+https://…, or a path.",
-        ) from None
+            f"{place} has an option that has no meaning for fleetbuild.",
+            "Remove every option but --hash from the line.",
+        )
+    if options and not hashes:
+        raise ConfigError(f"{place} has no sha256 among its hashes.", "Add one.")
+    text, name = _requirement(text.strip(), folder, place)
+    if hashes and name is None:
+        raise ConfigError(f"{place} has a hash for a source without a name.", "Write NAME @ PATH.")
+    allowed = {name: hashes} if name and hashes else {}
+    if kind == _REQUIREMENTS:
+        return RequirementList(requirements=(text,), hashes=allowed)
+    if name is None or "@" in text or "[" in text:
+        raise ConfigError(
+            f"{place} cannot bound a version.",
+            "A constraint is a name and a range, such as NAME<2.",
+        )
+    return RequirementList(constraints=(text,), hashes=allowed)
 
 
-def _is_path(text: str) -> bool:
-    source = text.split(";", maxsplit=1)[0]
-    return text.startswith((".", "/", "~")) or "/" in source or source.endswith(_ARCHIVES)
+def _named_file(folder: Path, value: str, place: str, first: Path) -> Path:
+    """Return the file that a line names. A file from elsewhere could be one of another purpose."""
+    path = _path(folder, value)
+    homes = (first.resolve(), Path.cwd().resolve())
+    if not value or "://" in value or not any(map(path.resolve().is_relative_to, homes)):
+        raise ConfigError(
+            f"{place} names no file below {first} or below the current folder.",
+            "Name it by its own option, or start in a folder above both.",
+        )
+    return path
 
 
-def _constraint(text: str, place: str) -> str:
+def _requirement(text: str, folder: Path, place: str) -> tuple[str, str | None]:
+    """Return a requirement with an absolute path, if it has one, and its name, if it has one."""
+    if text.startswith(_SCHEMES):
+        return text, None
+    if text.startswith((".", "/", "~")) or (text.endswith(_ARCHIVES) and "@" not in text):
+        path, bracket, extras = text.partition("[")
+        return f"{_path(folder, path)}{bracket}{extras}", None
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
-        requirement = None
-    if requirement is None or requirement.url or requirement.extras:
-        raise ConfigError(
-            f"{place}: {text[:200]!r} cannot bound a version.",
-            "A constraint is a name and a range, such as NAME<2.",
-        )
-    return str(requirement)
+        raise ConfigError(f"{place} is not a requirement.", _FORMS) from None
+    if requirement.url and not requirement.url.startswith(_SCHEMES):
+        requirement.url = str(_path(folder, requirement.url))
+    return str(requirement), str(canonicalize_name(requirement.name))
 
 
-def _name_of(text: str) -> str | None:
-    try:
-        return str(canonicalize_name(Requirement(text).name))
-    except InvalidRequirement:
-        name, at, _ = text.partition(" @ ")
-        return str(canonicalize_name(name.split("[")[0])) if at else None
-
-
-# --- pyproject.toml ---
-
-
-def _group(
-    groups: Mapping[str, Any],
-    names: Mapping[str, str],
-    wanted: str,
-    path: Path,
-    above: tuple[str, ...],
-) -> Iterator[str]:
-    if wanted in above or wanted not in names:
-        what = "includes itself" if wanted in above else "does not exist"
-        raise ConfigError(f"{path}: the dependency group {wanted} {what}.", "Correct the group.")
-    entries = groups[names[wanted]]
-    for entry in entries if isinstance(entries, list) else [entries]:
-        if isinstance(entry, dict) and entry.keys() == {"include-group"}:
-            other = canonicalize_name(str(entry["include-group"]))
-            yield from _group(groups, names, other, path, (*above, wanted))
-        else:
-            yield from _texts([entry], path)
-
-
-def _texts(entries: object, path: Path) -> Iterator[str]:
-    for entry in entries if isinstance(entries, list) else []:
-        if not isinstance(entry, str):
-            raise ConfigError(f"{path}: {entry!r} is not a requirement.", "Write it as a string.")
-        yield _requirement(entry, path.parent, str(path))
-
-
-# --- Lock files ---
-
-
-def _pylock(lock: Lock) -> RequirementList:
-    path, found = lock.path, RequirementList()
-    for package in lock.packages:
-        name, version, marker = package["name"], package.get("version"), package.get("marker")
-        condition = f" ; {marker}" if marker else ""
-        vcs, folder = package.get("vcs"), package.get("directory")
-        if isinstance(vcs, dict) and vcs.get("type") == "git":
-            text = f"{name} @ git+{vcs.get('url')}@{vcs.get('commit-id')}"
-        elif isinstance(folder, dict):
-            text = f"{name} @ {(path.parent / str(folder.get('path'))).absolute()}"
-        else:
-            text = f"{name}=={_version(package, path)}"
-        found += RequirementList(
-            requirements=(text + condition,),
-            constraints=(f"{name}=={version}{condition}",) if version and "@" not in text else (),
-            hashes=_hashes_of(package),
-        )
-    return found
-
-
-def _uv_lock(lock: Lock, group: str | None) -> RequirementList:
-    path, packages = lock.path, lock.packages
-    roots = [each for each in packages if _source(each).keys() & {"virtual", "editable"}]
-    locked = [each for each in packages if each not in roots]
-    texts: list[str] = []
-    for root in roots:
-        wanted = root.get("dependencies", [])
-        if group is not None:
-            groups = {**_table(root, "optional-dependencies"), **_table(root, "dev-dependencies")}
-            wanted = groups.get(group, [])
-        for entry in _tables(wanted, path):
-            texts += [_locked_text(entry, each, path) for each in _meant(entry, locked)]
-    if not texts and (roots or group is not None):
-        what = f"the group {group}" if group else "its project"
-        raise ConfigError(
-            f"{path} locks no dependency of {what}.", "Name packages with --package or -r."
-        )
-    found = RequirementList(requirements=_once(*texts))
-    for package in locked:
-        if "registry" in _source(package):
-            markers = package.get("resolution-markers") or [""]
-            for marker in markers:
-                text = f"{package['name']}=={_version(package, path)}"
-                text += f" ; {marker}" if marker else ""
-                found += RequirementList(constraints=(text,))
-        found += RequirementList(hashes=_hashes_of(package))
-    return found
-
-
-def _meant(entry: Mapping[str, Any], locked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the locked packages that a dependency of the project means; several if it forks."""
-    version = entry.get("version")
-    return [
-        each
-        for each in locked
-        if each["name"] == entry["name"] and version in (None, each.get("version"))
-    ]
-
-
-def _locked_text(entry: Mapping[str, Any], package: Mapping[str, Any], path: Path) -> str:
-    extras = ",".join(map(str, entry.get("extra", ())))
-    name = f"{package['name']}[{extras}]" if extras else str(package["name"])
-    marker = f" ; {entry['marker']}" if entry.get("marker") else ""
-    source = _source(package)
-    if git := source.get("git"):  # https://host/name?rev=main#<commit>
-        address, _, commit = str(git).partition("#")
-        return f"{name} @ git+{address.partition('?')[0]}@{commit}{marker}"
-    for kind in ("directory", "path"):
-        if kind in source:
-            return f"{name} @ {(path.parent / str(source[kind])).absolute()}{marker}"
-    return f"{name}=={_version(package, path)}{marker}"
-
-
-def _source(package: Mapping[str, Any]) -> dict[str, Any]:
-    return _table(package, "source")
-
-
-def _version(package: Mapping[str, Any], path: Path) -> str:
-    version = package.get("version")
-    if not isinstance(version, str):
-        raise ConfigError(f"{path} has no version of {package['name']}.", "Lock it again.")
-    return version
-
-
-def _hashes_of(package: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    files = [package.get("sdist"), package.get("archive"), *(package.get("wheels") or ())]
-    found = []
-    for file in files:
-        if isinstance(file, dict):
-            sha256 = _table(file, "hashes").get("sha256") or str(file.get("hash", ""))
-            found += re.findall("[0-9a-f]{64}", str(sha256))
-    return {str(canonicalize_name(package["name"])): tuple(found)} if found else {}
-
-
-# --- Reading ---
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ConfigError(f"{path} has more than 32 MB.", "Name a file that lists packages.")
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist.", "Name an existing file.") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path} cannot be read: {reason}.", "Name a readable file.") from None
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(_text(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise ConfigError(f"{path} is not valid TOML: {problem}.", "Correct the file.") from None
-
-
-def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = document.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _tables(value: object, path: Path) -> Iterator[dict[str, Any]]:
-    for each in value if isinstance(value, list) else []:
-        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
-            raise ConfigError(f"{path} lists a package without a name.", "Lock it again.")
-        yield each
+def _path(folder: Path, text: str) -> Path:
+    return (folder / Path(text).expanduser()).absolute()
 
 
 def _once(*texts: str) -> tuple[str, ...]:

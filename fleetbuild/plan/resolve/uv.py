@@ -1,7 +1,10 @@
 """Resolve dependencies of a target or a build with uv, for another machine's platform.
 
-In: a `LockRequest`. Out: a `Resolution` from uv's lock (PEP 751). uv builds nothing: it gets the
-requirements of every package that comes as a source, and takes wheels of all other packages.
+In: a `LockRequest`. Out: a `Resolution` from uv's pylock.toml (PEP 751). uv builds nothing: it gets
+the requirements of every package that comes as a source, and takes wheels of all other packages.
+
+uv's exit code says whether the requirements do not fit (1) or uv could not ask (2). Its messages
+give a problem its words, never its kind, so that a newer uv may use other words.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide.packages import bracketed
 from fleetbuild.plan.decide.resolution import LockRequest, Resolution, StaticMetadata
 from fleetbuild.plan.resolve.locked_files import locked_file, locked_wheel
-from fleetbuild.programs import run_program
+from fleetbuild.programs import run_program, uv_program
 from fleetbuild.store.address_secrets import hide
 from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.text import clean
@@ -44,14 +47,7 @@ _REFUSED_LOGIN = re.compile(
     r"An index(?: URL)? \((\S+?)\) (?:could not be queried[^(]*\((\d{3} [A-Za-z ]+)\)"
     r"|returned an? (40[13] [A-Za-z ]+?) error)"
 )
-_UNASKED = re.compile(
-    r"error sending request|Failed to fetch|Could not connect|Network unreachable|timed out"
-    r"|the network was disabled|dns error|HTTP status"
-)
-# A folder of find-links, or a file of an index, that uv could not open.
-_UNREADABLE = re.compile(r"Failed to read|os error \d+")
-# The second is for a cache that is there, on a disk that is read-only now.
-_NO_CACHE = re.compile(r"error: (Failed to initialize cache|Could not acquire lock)")
+_NO_SOLUTION, _LATE = 1, 124  # exit codes of uv, and of one that was ended
 _ABSENT = re.compile(r"([\w.-]+) was not found in the (package registry|provided)")
 
 
@@ -88,7 +84,7 @@ def resolve(request: LockRequest, settings: IndexSettings) -> Resolution:
             if found <= own:
                 return _answer(request, lock, Path(folder))
             own |= found
-    return _refused(request, done.stderr, settings, request.sources)
+    return _refused(request, done, settings, request.sources)
 
 
 def find_wheels(
@@ -120,15 +116,12 @@ def locate(
         done = _uv(request, _platform(request) or "linux", settings, Path(folder), options=_ALONE)
         if done.returncode == 0:
             return _answer(request, tomllib.loads(done.stdout), Path(folder))
-    return _refused(request, done.stderr, settings, named)
+    return _refused(request, done, settings, named)
 
 
 def newest_version(name: str, settings: IndexSettings) -> str | None:
     """Return the newest version of a package on the index, or None if that is unknown."""
-    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
-        done = _run(_ALONE, [name], settings, Path(folder))
-    match = re.search(rf"^{re.escape(canonicalize_name(name))}==(\S+)", done.stdout, re.MULTILINE)
-    return match[1] if match else None
+    return _versions([name], settings)[1].get(canonicalize_name(name))
 
 
 def pick_versions(
@@ -139,13 +132,9 @@ def pick_versions(
     Dependencies are not looked at: nothing of a package is run or read for this.
     """
     wanted = [f"{name}{specifier}" for name, specifier in ranges.items()]
-    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
-        bounds = Path(folder, "constraints.txt")
-        bounds.write_text("\n".join((*constraints, *settings.excluded)) + "\n")
-        words = (*_ALONE, "--python-version", python, "--constraints", bounds.name)
-        done = _run(words, wanted, settings, Path(folder))
-    found = dict(re.findall(r"^([\w.-]+)==(\S+)", done.stdout, re.MULTILINE))
-    if done.returncode == 0 and found.keys() >= ranges.keys():
+    bounds = (*constraints, *settings.excluded)
+    done, found = _versions(wanted, settings, bounds, ("--python-version", python))
+    if found.keys() >= ranges.keys():
         return found
     said, named = _said(done.stderr), ", ".join(wanted)
     _refuse_unknown([*ranges], said, settings)
@@ -156,14 +145,27 @@ def pick_versions(
     )
 
 
+def _versions(
+    wanted: Sequence[str],
+    settings: IndexSettings,
+    bounds: Sequence[str] = (),
+    words: Iterable[str] = (),
+) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
+    """Return uv's answer about these packages alone, and the versions in it by name."""
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        done = _run((*_ALONE, *words), wanted, settings, Path(folder), bounds=bounds)
+    packages = tomllib.loads(done.stdout).get("packages", ()) if done.returncode == 0 else ()
+    return done, {canonicalize_name(one["name"]): str(one.get("version")) for one in packages}
+
+
 def try_index(settings: IndexSettings, within: int) -> str:
     """Return why the package index does not answer; empty if it does."""
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
-        done = _run(_ALONE, ["packaging"], settings, Path(folder), within)
+        done = _run(_ALONE, ["packaging"], settings, Path(folder), within=within)
     return (done.stderr.strip() or "no reason given") if done.returncode else ""
 
 
-_QUIETLY = ("--no-header", "--no-annotate", "--color", "never", "-q", "--no-python-downloads")
+_QUIETLY = ("--format", "pylock.toml", "--no-header", "--color", "never", "-q")
 _ALONE = ("--no-deps",)  # so uv reads no metadata, and builds and runs nothing of a package
 
 
@@ -181,20 +183,18 @@ def _uv(
         "--python-version", request.python_version,
         "--python-platform", platform,
         "--only-binary", ":all:",
-        "--format", "pylock.toml",
     ]  # fmt: skip
-    words += _pytorch_index(request)
+    if request.pytorch:  # torch and its companions come from PyTorch's index for this CUDA
+        words += ["--torch-backend", request.pytorch]
     for name in request.sources:
         words += ["--no-binary", name]
-    if constraints := (*request.constraints, *settings.excluded, *settings.bounds):
-        (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
-        words += ["--constraints", "constraints.txt"]
+    bounds = (*request.constraints, *settings.excluded, *settings.bounds)
     wanted = [
         *request.requirements,
         *sorted(own),  # an index of its own serves a package only where it is named
         *(_static_metadata_of(each, folder) for each in request.static_metadata),
     ]
-    return _run(words, wanted, settings, folder)
+    return _run(words, wanted, settings, folder, bounds=bounds)
 
 
 def _problem_of_texts(request: LockRequest) -> Resolution | None:
@@ -211,6 +211,9 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
         )
     texts: list[tuple[str | None, str]] = [(None, each) for each in request.requirements]
     texts += [(known.name, each) for known in request.static_metadata for each in known.requires]
+    # Nor may the range of Pythons add a line to the metadata that uv reads.
+    pythons = ((known.name, known.requires_python or "") for known in request.static_metadata)
+    texts += [(name, f"Python {python}") for name, python in pythons]
     for name, text in texts:
         by = f"{name} requires" if name else "It requires"
         try:
@@ -227,11 +230,6 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
                 "the index that has it under index:.",
             )
     return None
-
-
-def _pytorch_index(request: LockRequest) -> tuple[str, ...]:
-    """Return the option to take torch and its companions from PyTorch's index for this CUDA."""
-    return ("--torch-backend", request.pytorch) if request.pytorch else ()
 
 
 def _static_metadata_of(package: StaticMetadata, folder: Path) -> str:
@@ -254,34 +252,41 @@ def _run(
     wanted: Sequence[str],
     settings: IndexSettings,
     folder: Path,
+    *,
+    bounds: Sequence[str] = (),
     within: int = _DEADLINE,
 ) -> subprocess.CompletedProcess[str]:
     _write_project(wanted, settings, folder)
+    (folder / "constraints.txt").write_text("\n".join(bounds) + "\n")
     command = [
-        uv_binary(), "pip", "compile", "pyproject.toml", *_QUIETLY,
+        uv_program(), "pip", "compile", "pyproject.toml", *_QUIETLY, *words, *settings.arguments,
+        "--constraints", "constraints.txt", "--no-python-downloads",
         "--python", sys.executable,  # uv would run the Python of a .venv in any parent folder
-        *words, *settings.arguments,
     ]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    environment |= {**settings.environment, "UV_INDEX_STRATEGY": settings.strategy}
     try:
-        done = _run_uv(
-            command,
+        done = run_program(
+            [*command, *_without_cache(environment)],
             within=within,
             cwd=folder,  # so that no project's uv settings apply
-            env={**environment, **settings.environment, "UV_INDEX_STRATEGY": settings.strategy},
+            env=environment,
         )
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"timed out after {within} s")
+        return subprocess.CompletedProcess(command, _LATE, "", f"timed out after {within} s")
     said = [hide(text, settings.tokens) for text in (done.stdout, done.stderr)]
     return subprocess.CompletedProcess(command, done.returncode, *said)
 
 
-def _run_uv(command: Sequence[str], **about: Any) -> subprocess.CompletedProcess[str]:
-    """Run uv; without its cache if it cannot make one, such as in a HOME that is read-only."""
-    done = run_program(command, **about)
-    if _NO_CACHE.search(done.stderr):
-        done = run_program([*command, "--no-cache"], **about)
-    return done
+def _without_cache(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the option for a uv that cannot write its cache, such as in a read-only HOME."""
+    above = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(environment.get("UV_CACHE_DIR") or above / "uv")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return ("--no-cache",)
+    return () if os.access(cache, os.W_OK) else ("--no-cache",)
 
 
 def _write_project(wanted: Sequence[str], settings: IndexSettings, folder: Path) -> None:
@@ -303,18 +308,13 @@ def _write_project(wanted: Sequence[str], settings: IndexSettings, folder: Path)
     (folder / "pyproject.toml").write_text("\n".join(lines) + "\n")
 
 
-def uv_binary() -> str:
-    from uv import find_uv_bin  # noqa: PLC0415  (not needed by those who only list the store)
-
-    return str(find_uv_bin())
-
-
 def install_wheels(wheels: Sequence[Path], folder: Path, within: int = _DEADLINE) -> str:
     """Unpack these wheels into a folder as pip would; return uv's error, else ""."""
-    done = _run_uv(
-        [uv_binary(), "pip", "install", "--quiet", "--no-deps", "--no-index", "--offline",
+    done = run_program(
+        [uv_program(), "pip", "install", "--quiet", "--no-deps", "--no-index", "--offline",
          "--no-config", "--no-python-downloads", "--only-binary", ":all:",
-         "--python", sys.executable, "--target", str(folder), *map(str, wheels)],
+         "--python", sys.executable, "--target", str(folder), *_without_cache(os.environ),
+         *map(str, wheels)],
         within=within,
     )  # fmt: skip
     return clean(done.stderr, limit=300) or "no reason given" if done.returncode else ""
@@ -348,37 +348,40 @@ def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolut
             return Resolution(
                 problem=f"{package['name']} {package.get('version', '')} has no wheel with a "
                 f"known hash for {_machine(request)}.",
-                fix=_build_it(package["name"]),
-                without_wheel=package["name"],
+                fix=f"Build it too: add {package['name']}==VERSION under packages:, or choose "
+                "other versions.",
             )
     return Resolution(wheels=tuple(sorted(wheels, key=lambda file: file.name)),
                       sources=tuple(sorted(sources, key=lambda file: file.name)))  # fmt: skip
 
 
 def _refused(
-    request: LockRequest, stderr: str, settings: IndexSettings, named: Sequence[str]
+    request: LockRequest,
+    done: subprocess.CompletedProcess[str],
+    settings: IndexSettings,
+    named: Sequence[str],
 ) -> Resolution:
     """Return the problem that uv states; raise if an index lacks one of the named packages."""
-    said = _said(stderr)
-    if _UNASKED.search(said):
+    said = _said(done.stderr)
+    if _is_unanswered(done):
         return Resolution(
-            problem=_unreachable(stderr) or f"No package index could be reached: {_short(said)}",
+            problem=_unreachable(done.stderr)
+            or f"No package index could be reached: {_short(said)}",
             fix="Check the network, or add a reachable index under index: in "
             "fleetbuild.yml, then plan again.",
             offline=True,
         )
-    if _UNREADABLE.search(said):
+    if done.returncode != _NO_SOLUTION:  # such as a folder of find-links that is not there
         raise ResolutionError(
-            f"A package index cannot be read: {_short(said)}.",
-            "Correct its path: under index: in fleetbuild.yml, in UV_FIND_LINKS (folders separated"
-            " by commas) or in uv.toml. Then plan again.",
+            f"No package index can be read: {_short(said)}.",
+            "Correct its settings: under index: in fleetbuild.yml, in UV_FIND_LINKS (folders"
+            " separated by commas) or in uv.toml. Then plan again.",
         )
     _refuse_unknown(named, said, settings)
     first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
     absent = _ABSENT.search(said)
     if absent and f"you require {absent[1]}" not in said:
         absent = None  # a dependency: nobody has spelled it here
-    bare = re.search(r"(?:of )?([\w.-]+)(?:==\S+)? ha(?:s|ve) no (?:usable )?wheels", said)
     return Resolution(
         problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}"
         + (f" {first[1]} is on {first[2]}, the first index that has it." if first else ""),
@@ -390,8 +393,14 @@ def _refused(
         if absent
         else "Choose other versions, or have a dependency without a wheel built too: name it under "
         "packages:.",
-        without_wheel=bare[1] if bare else None,
     )
+
+
+def _is_unanswered(done: subprocess.CompletedProcess[str]) -> bool:
+    """Return whether an index gave no answer. uv then names its address."""
+    if done.returncode == _NO_SOLUTION:
+        return os.environ.get("UV_OFFLINE", "").lower() in ("1", "true")
+    return done.returncode == _LATE or "://" in done.stderr
 
 
 def _said(stderr: str) -> str:
@@ -450,10 +459,6 @@ def _machine(request: LockRequest) -> str:
     python = ".".join(request.python_version.split(".")[:2])
     libc = f"{request.libc.family} {request.libc.floor}"
     return f"Python {python} ({request.python}) on {request.arch} with {libc}"
-
-
-def _build_it(name: str) -> str:
-    return f"Build it too: add {name}==VERSION under packages:, or choose other versions."
 
 
 def _short(said: str) -> str:

@@ -150,9 +150,11 @@ def test_a_lock_names_packages_or_only_bounds_them(site):
     sha256 = hashlib.sha256((site / "files/pkg-1.0.tar.gz").read_bytes()).hexdigest()
     lock = Path("pylock.toml")
     text = (
-        "lock-version = '1.0'\n[[packages]]\nname = 'pkg'\nversion = '1.0'\n"
-        f"sdist = {{name = 'pkg-1.0.tar.gz', hashes = {{sha256 = '{sha256}'}}}}\n"
+        "lock-version = '1.0'\ncreated-by = 'a test'\n"
+        "[[packages]]\nname = 'pkg'\nversion = '1.0'\n"
+        f"sdist = {{path = 'pkg-1.0.tar.gz', hashes = {{sha256 = '{sha256}'}}}}\n"
         "[[packages]]\nname = 'dep'\nversion = '1.5'\n"
+        f"wheels = [{{path = 'dep-1.5-py3-none-any.whl', hashes = {{sha512 = '{'0' * 128}'}}}}]\n"
     )
     lock.write_text(text)
     made = plan("pkg", lock=lock)

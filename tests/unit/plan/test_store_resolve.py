@@ -125,6 +125,13 @@ def test_a_requirement_that_names_an_address_or_an_option_is_refused(settings, t
         assert "fleetbuild.yml" in answer.fix
 
 
+def test_a_range_of_pythons_adds_no_line_to_the_metadata(settings):
+    pythons = ">=3.8\nRequires-Dist: x @ http://host.invalid/x.whl"
+    static = StaticMetadata(name="base", version="1.0", requires=(), requires_python=pythons)
+    answer = resolve(request_for().model_copy(update={"static_metadata": (static,)}), settings)
+    assert "base requires 'Python >=3.8\\nRequires" in answer.problem
+
+
 def test_extras_and_the_python_of_static_metadata_count(settings):
     static = StaticMetadata(
         name="base", version="1.0", requires=("dep ; extra == 'more'",), requires_python=">=3.9"
@@ -239,13 +246,25 @@ def test_an_unreachable_index_is_reported_without_its_password(tmp_path):
             "The package index at http://i/x/ answers with an error: HTTP status 503",
         ),
         ("error: Failed to fetch: http://i/x/", "The package index at http://i/x/ cannot be"),
-        ("timed out after 300 s", "No package index could be reached: timed out after 300 s"),
+        ("no words for http://i/x/ known", "No package index could be reached: no words for"),
     ],
 )
 def test_an_index_without_an_answer_is_named_in_plain_words(monkeypatch, settings, said, problem):
     done = subprocess.CompletedProcess("uv", 2, "", said)
     monkeypatch.setattr("fleetbuild.plan.resolve.uv.run_program", lambda *_, **__: done)
-    assert resolve(request_for("dep"), settings).problem.startswith(problem)
+    answer = resolve(request_for("dep"), settings)
+    assert answer.problem.startswith(problem)
+    assert answer.offline
+
+
+@pytest.mark.parametrize("said", ["these do not fit", "see https://host.invalid/why"])
+def test_a_conflict_in_words_that_nobody_knows_is_a_conflict(monkeypatch, settings, said):
+    """A newer uv may use other words; its exit code stays."""
+    done = subprocess.CompletedProcess("uv", 1, "", f"error: {said}\n")
+    monkeypatch.setattr("fleetbuild.plan.resolve.uv.run_program", lambda *_, **__: done)
+    answer = resolve(request_for("dep"), settings)
+    assert answer.problem.endswith(said)
+    assert not answer.offline
 
 
 @pytest.mark.parametrize(

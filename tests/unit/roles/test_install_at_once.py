@@ -550,7 +550,7 @@ def program(own_uv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     """A small program in place of the uv of 38 MB, where it is packed and not run."""
     path = tmp_path / "program"
     path.write_bytes(bytes(range(256)) * 40)
-    monkeypatch.setattr(installers, "uv_binary", lambda: str(path))
+    monkeypatch.setattr(installers, "bundled_uv", lambda: str(path))
     return path
 
 

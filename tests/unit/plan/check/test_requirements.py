@@ -6,7 +6,7 @@ from fleetbuild.errors import ConfigError, UsageError
 from fleetbuild.models import TargetLibc
 from fleetbuild.plan.check.kinds import Kind
 from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
-from fleetbuild.plan.resolve.requirement_files import parse_lock
+from fleetbuild.plan.resolve.locked_files import read_lock
 
 KIND = Kind(
     name="Haswell",
@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content):
     path = tmp_path / "r.txt"
     if content is not None:
         path.write_bytes(content)
-    for read in (lambda: read_requirements([], [path]), lambda: parse_lock(path)):
+    for read in (lambda: read_requirements([], [path]), lambda: read_lock(path)):
         with pytest.raises(ConfigError, match=r"cannot be read|does not exist"):
             read()
 
@@ -66,13 +66,21 @@ def test_a_file_that_includes_itself_ends(tmp_path):
         read_requirements([], [tmp_path / "r.txt"])
 
 
-def wheel(name, tag="cp311-cp311-manylinux_2_17_x86_64", hashed=True):
-    url = f"https://index.test/{name}-1.0-{tag}.whl"
-    return f'{{ url = "{url}", hash = "sha256:{SHA}" }}' if hashed else f'{{ url = "{url}" }}'
+def wheel(name, tag="cp311-cp311-manylinux_2_17_x86_64"):
+    return f'{{ url = "https://index.test/{name}-1.0-{tag}.whl", hash = "sha256:{SHA}" }}'
 
 
+PROJECT = """
+[project]
+name = "app"
+version = "0.1"
+requires-python = ">=3.11"
+dependencies = ["numpy", "pywin32 ; sys_platform == 'win32'", "ray[tune]"]
+"""
+REGISTRY = 'source = { registry = "https://index.test" }'
 UV_LOCK = f"""
 version = 1
+requires-python = ">=3.11"
 [[package]]
 name = "app"
 version = "0.1"
@@ -85,17 +93,17 @@ dependencies = [
 [[package]]
 name = "numpy"
 version = "1.0"
-source = {{ registry = "https://index.test" }}
+{REGISTRY}
 wheels = [{wheel("numpy", "cp312-cp312-manylinux_2_17_x86_64")}, {wheel("numpy")}]
 [[package]]
 name = "pywin32"
 version = "1.0"
-source = {{ registry = "https://index.test" }}
+{REGISTRY}
 wheels = [{wheel("pywin32", "cp311-cp311-win_amd64")}]
 [[package]]
 name = "ray"
 version = "1.0"
-source = {{ registry = "https://index.test" }}
+{REGISTRY}
 wheels = [{wheel("ray")}]
 [package.optional-dependencies]
 tune = [{{ name = "tensorboardx" }}]
@@ -103,18 +111,25 @@ serve = [{{ name = "starlette" }}]
 [[package]]
 name = "tensorboardx"
 version = "1.0"
+{REGISTRY}
 wheels = [{wheel("tensorboardx", "py3-none-any")}]
 [[package]]
 name = "starlette"
 version = "1.0"
+{REGISTRY}
 wheels = [{wheel("starlette", "py3-none-any")}]
 """
 
 
-def test_a_uv_lock_gives_what_it_installs_on_the_kind(tmp_path):
-    path = tmp_path / "uv.lock"
-    path.write_text(UV_LOCK)
-    found = locked_wheels(parse_lock(path), KIND)
+@pytest.fixture
+def uv_lock(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "uv.lock").write_text(UV_LOCK)
+    return tmp_path / "uv.lock"
+
+
+def test_a_uv_lock_gives_what_it_installs_on_the_kind(uv_lock):
+    found = locked_wheels(read_lock(uv_lock), KIND)
     assert found.problem is None
     assert [file.name for file in found.wheels] == ["numpy", "ray", "tensorboardx"]
     assert found.wheels[0].file == "numpy-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
@@ -123,6 +138,7 @@ def test_a_uv_lock_gives_what_it_installs_on_the_kind(tmp_path):
 
 PYLOCK = """
 lock-version = "1.0"
+created-by = "a test"
 [[packages]]
 name = "numpy"
 version = "1.0"
@@ -132,25 +148,25 @@ wheels = [{ url = "https://index.test/numpy-1.0-cp311-cp311-linux_x86_64.whl", s
 name = "colorama"
 version = "1.0"
 marker = "os_name == 'nt'"
+wheels = [{ url = "https://index.test/colorama-1.0-py3-none-any.whl",\
+ hashes = { sha256 = "%s" } }]
 """
 
 
 def test_a_pylock_gives_what_it_installs_on_the_kind(tmp_path):
     path = tmp_path / "pylock.toml"
-    path.write_text(PYLOCK % SHA)
-    (file,) = locked_wheels(parse_lock(path), KIND).wheels
+    path.write_text(PYLOCK % (SHA, SHA))
+    (file,) = locked_wheels(read_lock(path), KIND).wheels
     assert (file.name, file.sha256, file.size) == ("numpy", SHA, 7)
 
 
-@pytest.mark.parametrize("lost", [f', hash = "sha256:{SHA}"', "cp311-cp311-manylinux_2_17_x86_64"])
-def test_a_locked_package_without_a_wheel_or_hash_is_named(tmp_path, lost):
-    path = tmp_path / "uv.lock"
-    path.write_text(UV_LOCK.replace(lost, "" if "hash" in lost else "cp27-cp27m-win32"))
-    assert "no wheel of" in str(locked_wheels(parse_lock(path), KIND).problem)
+def test_a_locked_package_without_a_wheel_is_named(uv_lock):
+    uv_lock.write_text(UV_LOCK.replace("cp311-cp311-manylinux_2_17_x86_64", "cp39-cp39-win32"))
+    assert "no wheel of numpy" in str(locked_wheels(read_lock(uv_lock), KIND).problem)
 
 
 @pytest.mark.parametrize("text", ["a = [", "a = 1"])
 def test_an_invalid_lock_is_refused(tmp_path, text):
     (tmp_path / "uv.lock").write_text(text)
     with pytest.raises(ConfigError, match=r"is not valid TOML|neither a uv\.lock"):
-        parse_lock(tmp_path / "uv.lock")
+        read_lock(tmp_path / "uv.lock")
