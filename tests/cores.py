@@ -1,8 +1,9 @@
 """Tests with the oldest and the newest ansible-core on every Python here: `python -m tests.cores`.
 
 In: the Pythons of this machine, and the range of ansible-core in pyproject.toml. Each pair gets a
-virtual environment in .cache/cores and runs the unit tests that Ansible takes part in; the first
-and the last pair run Molecule and a core of the fleet tests too.
+virtual environment in .cache/cores and runs the unit tests that start or load Ansible; with the
+newest core also others that depend on Python. The first and the last pair run Molecule and a core
+of the fleet tests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 FIRST_CORE = {"3.14": "2.20"}  # where that is newer than the oldest that fleetbuild allows
 _FOLDER = CHECKOUT / ".cache" / "cores"
-_UNIT = tuple(f"tests/unit/{name}" for name in ("ansible", "roles", "probe", "plan"))
+_OLDEST = ("tests/unit/ansible", "tests/unit/roles", "tests/unit/probe/inventory")
+_NEWEST = ("tests/unit/ansible", "tests/unit/roles", "tests/unit/probe", "tests/unit/plan")
 _NODES = (
     "tests/molecule",
     *(f"tests/fleet/test_{name}.py" for name in ("lying_modules", "lying_node", "rollout")),
@@ -73,18 +75,21 @@ def environment(name: str, path: str, core: str) -> str:
 
 def commands() -> dict[str, list[str]]:
     """Make the environments; return the command of each part of the tests."""
-    pairs = {}
+    pairs, unit = {}, {}
     for version in PYTHONS:
         path = python(version)
         if not path:
             print(f"not run: Python {version} is not on this machine")
             continue
-        cores = {"oldest": f"ansible-core=={oldest(version)}.*", "newest": "ansible-core"}
-        for end, core in cores.items():
-            pairs[f"{version}-{end}"] = environment(f"{version}-{end}", path, core)
+        old, new = f"{version}-oldest", f"{version}-newest"
+        pairs[old] = environment(old, path, f"ansible-core=={oldest(version)}.*")
+        pairs[new] = environment(new, path, "ansible-core")
+        unit |= {old: _pytest(pairs[old], _OLDEST), new: _pytest(pairs[new], _NEWEST)}
+    own = f"{sys.version_info.major}.{sys.version_info.minor}-newest"
+    unit.pop(own, None)  # make test runs it
     first, *_, last = pairs
-    parts = {f"{name}-nodes": _pytest(pairs[name], _NODES) for name in (first, last)}
-    return parts | {name: _pytest(program, _UNIT) for name, program in pairs.items()}
+    nodes = {f"{name}-nodes": _pytest(pairs[name], _NODES) for name in (first, last)}
+    return nodes | unit
 
 
 def _pytest(program: str, tests: Sequence[str]) -> list[str]:
