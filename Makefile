@@ -20,7 +20,7 @@ COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 # Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
 COLLECTION := .ansible/collections/ansible_collections/fleetbuild
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-libraries release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
+.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-cores test-libraries fresh release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,13 +74,17 @@ coverage-of-pure-modules: # silent where it is enough, so that the tests' count 
 
 # The others start processes for minutes and import nothing that these do not.
 LOWEST := .cache/lowest-versions
-LOWEST_TESTS := $(addprefix tests/unit/,audit hardware inventory kubernetes models planning probe recipes report schemas test_config.py)
+LOWEST_TESTS := $(addprefix tests/unit/,audit hardware kubernetes models plan probe recipes test_config.py)
 
 test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
 	@echo "== the lowest versions, in $(LOWEST)"
 	@[ -x $(LOWEST)/bin/python ] || .venv/bin/uv venv --quiet --seed --python $(PY) $(LOWEST)
 	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[disassembly]' --group unit
 	@$(LOWEST)/bin/python -m pytest $(LOWEST_TESTS) -q -o filterwarnings=default $(PYTEST_ARGS)
+
+test-cores: test-packages ## the oldest and the newest ansible-core on each Python that is here: unit tests, Molecule, nodes
+	@echo "== ansible-core and Python: each pair has an environment in .cache/cores"
+	@$(PY) -m tests.cores
 
 test-libraries: setup ## emit helm and a conda environment, by Helm's and conda's libraries from PyPI (110 MB)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group libraries
@@ -115,6 +119,13 @@ test-long: test-packages ## the tests that take longer than make test may
 	@$(PY) -m pytest tests/unit tests/hostile --long -m hypothesis $(PYTEST_ARGS)
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
 	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
+
+# The commands of the README on a bare Debian: SYSTEM=trixie and WHAT=demo run a part of it.
+SYSTEM ?= bookworm trixie
+WHAT ?= demo test
+
+fresh: test-packages ## the README's commands on a bare Debian 12 and 13, an hour: SYSTEM=trixie, WHAT=demo for a part
+	@for system in $(SYSTEM); do $(PY) -m tests.fresh $$system $(WHAT) || exit 1; done
 
 soak: test-packages ## every fault at every stage, and 300 random schedules: some 13 hours, RECORD=FILE to go on later; SOAK=read-only for some
 	@echo "== faults on real SSH nodes"

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _PURE = {"hardware", "kubernetes", "models", "plan", "probe", "recipes", "window
 _PROGRAMS = {"audit", "collection", "docs", "emit", "packaging", "roles", "store"}
 _UNIT = sorted({Path(*path.parts[:3]) for path in Path("tests/unit").rglob("test_*.py")})
 # The longest first, so that no core waits for the last one.
-PARTS = {
+PARTS: Mapping[str, Sequence[str]] = {
     "programs": (*(f"tests/unit/{name}" for name in sorted(_PROGRAMS)), "tests/hostile"),
     "pure": (*(f"tests/unit/{name}" for name in sorted(_PURE)), *_COVERED),
     "fleet-2": _FLEET[2::6],
@@ -54,39 +55,41 @@ NO_TESTS = 5  # pytest's exit code where -k and the like leave none
 INTERRUPTED = 2  # pytest's exit code too
 
 
-def main(arguments: list[str]) -> int:
-    """Run all parts, show one log after the other, and end with the counts of all."""
-    LOGS.mkdir(parents=True, exist_ok=True)
-    for name in PARTS:
-        (LOGS / f"{name}.log").write_bytes(b"")
+def main(commands: Mapping[str, Sequence[str]], logs: Path) -> int:
+    """Run the parts' commands, show one log after the other, and end with the counts of all."""
+    files = {name: logs / f"{name}.log" for name in commands}
+    logs.mkdir(parents=True, exist_ok=True)
+    for file in files.values():
+        file.write_bytes(b"")
     began = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {name: pool.submit(_run, name, arguments) for name in PARTS}
+        running = {
+            name: pool.submit(_run, name, command, files[name])
+            for name, command in commands.items()
+        }
         try:
             for name, part in running.items():
-                print(f"== {name} tests (log: {LOGS / name}.log)", flush=True)
-                _follow(part, LOGS / f"{name}.log")
+                print(f"== {name} tests (log: {files[name]})", flush=True)
+                _follow(part, files[name])
         except KeyboardInterrupt:  # pytest gets the signal too, and takes its labs down
             pool.shutdown(cancel_futures=True)
-    logs = [(LOGS / f"{name}.log").read_text(errors="replace") for name in PARTS]
+    texts = [file.read_text(errors="replace") for file in files.values()]
     codes = [INTERRUPTED if part.cancelled() else part.result() for part in running.values()]
     print(f"== all tests, {time.monotonic() - began:.0f} s")
-    for log in logs:
-        for line in log.splitlines():
+    for text in texts:
+        for line in text.splitlines():
             if line.startswith("not run: "):
                 print(line)
-    print(closing_line(logs))
+    print(closing_line(texts))
     wrong = [code for code in codes if code not in (0, NO_TESTS)]
     return wrong[0] if wrong else min(codes)
 
 
-def _run(name: str, arguments: list[str]) -> int:
-    kept = f"cache_dir={LOGS}/{name}"
-    command = [sys.executable, "-m", "pytest", *PARTS[name], "-o", kept, "--durations=12"]
+def _run(name: str, command: Sequence[str], file: Path) -> int:
     began = time.monotonic()
-    with (LOGS / f"{name}.log").open("wb") as log:
+    with file.open("wb") as log:
         part = subprocess.Popen(
-            [*command, *arguments],
+            [*command, "-o", f"cache_dir={file.with_suffix('')}", "--durations=12"],
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "COVERAGE_FILE": f".coverage.{name}"},
@@ -124,4 +127,5 @@ def closing_line(logs: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    pytest = (sys.executable, "-m", "pytest")
+    sys.exit(main({name: (*pytest, *part, *sys.argv[1:]) for name, part in PARTS.items()}, LOGS))

@@ -22,7 +22,7 @@ from fleetbuild.store.release_files import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan
 from tests.lab import image as lab_image
-from tests.lab.podman import _base, as_root, podman, ulimits
+from tests.lab.podman import as_root, podman, podman_command, ulimits
 
 BASE = "localhost/fleetbuild-test-pip"
 REPOSITORY = "localhost/fleetbuild-test-images"
@@ -50,7 +50,7 @@ def build(folder: Path, base: str, says: str) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     engine = folder / "engine"
-    command, limits = shlex.join(as_root(list(_base()))), shlex.join(ulimits())
+    command, limits = shlex.join(as_root(list(podman_command()))), shlex.join(ulimits())
     engine.write_text(f'#!/bin/sh\nverb=$1\nshift\nexec {command} "$verb" {limits} "$@"\n')
     engine.chmod(0o755)
     done = subprocess.run(

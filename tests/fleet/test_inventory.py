@@ -18,6 +18,7 @@ from fleetbuild import ansible
 from fleetbuild.ansible import Playbooks, Secrets, TaskEvent, playbooks
 from fleetbuild.errors import FleetbuildError, InventoryError
 from fleetbuild.probe.inventory import read_inventory
+from tests.factories.processes import left_behind
 
 
 @pytest.fixture(autouse=True)
@@ -307,8 +308,7 @@ def test_ctrl_c_in_a_playbook_leaves_no_process_behind(
         Playbooks(inventory="hosts", state_dir=place).run(
             name, limit=["a", "b"], extravars={}, on_event=lambda _: None
         )
-    left = subprocess.run(["pgrep", "-f", "sleep 4711"], capture_output=True, check=False)
-    assert left.stdout == b""
+    assert left_behind("sleep\x004711") == []
 
 
 def test_a_playbook_that_cannot_start_is_an_error_with_the_log(

@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import NamedTuple
@@ -91,41 +91,48 @@ def _cache() -> Path:
 
 
 def _build(image: str, cache: Path, system: System) -> None:
-    foreign = system.foreign
-    if not shutil.which("mmdebstrap"):
-        raise LabError(f"mmdebstrap is missing. Fix: apt-get install {' '.join(PACKAGES)}")
     with tempfile.TemporaryDirectory(dir=cache, prefix="image-") as scratch:
         tar, finish = Path(scratch) / "root.tar", Path(scratch) / "finish"
         finish.write_text("#!/bin/sh" + _FINISH)
         finish.chmod(0o755)
-        command = [
-            "mmdebstrap",
-            "--quiet",
-            "--mode=root",
-            "--variant=minbase",
-            "--dpkgopt=force-unsafe-io",
-            '--aptopt=Acquire::Languages "none"',
-            *_host_apt_options(),
-            f"--include={','.join([*INCLUDE, *system.packages])}",
-            f'--customize-hook={finish} "$1" {_PROGRAMS}',
-            system.suite,
-            str(tar),
-            *_host_sources(system.suite),
-        ]
-        if foreign:
-            command.insert(1, f"--architectures={DEBIAN_NAMES[foreign]}")
-        done = subprocess.run(
-            with_arch(foreign, command) if foreign else as_root(command),
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode != 0:
-            raise LabError(f"mmdebstrap could not make the image:\n{done.stderr.strip()[-2000:]}")
+        hook = f'--customize-hook={finish} "$1" {_PROGRAMS}'
+        debootstrap(tar, system.suite, [*INCLUDE, *system.packages], hook, foreign=system.foreign)
         entry = 'ENTRYPOINT ["/usr/local/sbin/node-init"]'
         podman("import", "--change", entry, str(tar), image)
         subprocess.run(as_root(["rm", "-f", str(tar)]), check=True)
+
+
+def debootstrap(
+    tar: Path, suite: str, packages: Iterable[str], *options: str, foreign: str = ""
+) -> None:
+    """Write the smallest Debian with these packages to a tar file, as this host's apt gets them."""
+    if not shutil.which("mmdebstrap"):
+        raise LabError(f"mmdebstrap is missing. Fix: apt-get install {' '.join(PACKAGES)}")
+    command = [
+        "mmdebstrap",
+        "--quiet",
+        "--mode=root",
+        "--variant=minbase",
+        "--dpkgopt=force-unsafe-io",
+        '--aptopt=Acquire::Languages "none"',
+        *_host_apt_options(),
+        f"--include={','.join(packages)}",
+        *options,
+        suite,
+        str(tar),
+        *_host_sources(suite),
+    ]
+    if foreign:
+        command.insert(1, f"--architectures={DEBIAN_NAMES[foreign]}")
+    done = subprocess.run(
+        with_arch(foreign, command) if foreign else as_root(command),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode != 0:
+        raise LabError(f"mmdebstrap could not make the system:\n{done.stderr.strip()[-2000:]}")
 
 
 def _host_sources(suite: str = SUITE) -> list[str]:

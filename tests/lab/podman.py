@@ -31,7 +31,7 @@ def as_root(command: Sequence[str]) -> list[str]:
 
 
 @cache
-def _base() -> tuple[str, ...]:
+def podman_command() -> tuple[str, ...]:
     # crun (podman's first choice) refuses hybrid cgroup hierarchies; cgroupfs needs no systemd.
     options = ["--cgroup-manager", "cgroupfs"]
     if shutil.which("runc", path=_PATH):
@@ -46,7 +46,7 @@ def podman(
     *arguments: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run podman and give back what it printed; LabError with its words where it failed."""
-    command = as_root([*_base(), *arguments])
+    command = as_root([*podman_command(), *arguments])
     environment = {**os.environ, "PATH": _PATH}
     try:
         done = subprocess.run(

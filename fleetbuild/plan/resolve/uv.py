@@ -119,9 +119,13 @@ def locate(
     return _refused(request, done, settings, named)
 
 
-def newest_version(name: str, settings: IndexSettings) -> str | None:
-    """Return the newest version of a package on the index, or None if that is unknown."""
-    return _versions([name], settings)[1].get(canonicalize_name(name))
+def newest_version(name: str, settings: IndexSettings, python: str = "") -> str | None:
+    """Return the newest version of a package on the index, or None if that is unknown.
+
+    Without a Python, the newest for fleetbuild's own one.
+    """
+    words = ("--python-version", python) if python else ()
+    return _versions([name], settings, (), words)[1].get(canonicalize_name(name))
 
 
 def pick_versions(
@@ -137,7 +141,7 @@ def pick_versions(
     if found.keys() >= ranges.keys():
         return found
     said, named = _said(done.stderr), ", ".join(wanted)
-    _refuse_unknown([*ranges], said, settings)
+    _refuse_unknown([*ranges], said, settings, python)
     why = _unreachable(done.stderr) or _short(said) or "uv says nothing"
     raise ResolutionError(
         f"No version can be chosen for {named}: {why.rstrip('.')}.",
@@ -377,7 +381,7 @@ def _refused(
             "Correct its settings: under index: in fleetbuild.yml, in UV_FIND_LINKS (folders"
             " separated by commas) or in uv.toml. Then plan again.",
         )
-    _refuse_unknown(named, said, settings)
+    _refuse_unknown(named, said, settings, request.python_version)
     first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
     absent = _ABSENT.search(said)
     if absent and f"you require {absent[1]}" not in said:
@@ -420,7 +424,7 @@ def _unreachable(stderr: str) -> str:
     return f"The package index at {address[1]} {what}{last}"
 
 
-def _refuse_unknown(named: Sequence[str], said: str, settings: IndexSettings) -> None:
+def _refuse_unknown(named: Sequence[str], said: str, settings: IndexSettings, python: str) -> None:
     if refused := _REFUSED_LOGIN.search(said):
         why = f"refuses the login: {refused[2]}" if refused[2] else f"answers {refused[3]}"
         raise ResolutionError(
@@ -433,7 +437,7 @@ def _refuse_unknown(named: Sequence[str], said: str, settings: IndexSettings) ->
     if (match := re.search(r"there is no version of ([\w.-]+)==([^\s,]+)", said)) and (
         name := mine.get(canonicalize_name(match[1]))
     ):
-        newest = newest_version(name, settings)
+        newest = newest_version(name, settings, python)
         raise ResolutionError(
             f"{name} {match[2]} is not on the index"
             + (f"; the newest is {newest}." if newest else "."),

@@ -1,8 +1,9 @@
 #!/bin/bash
 # An operator's day in a script, without a terminal: from a requirements file to a second version, back, and
 # off the nodes again. JSON goes through jq. test_operators_day.py runs it against the nodes of fleet.yml:
-#     day.sh INVENTORY FOLDER        the folder is empty, and everything is written there
+#     day.sh INVENTORY FOLDER SECONDS  the folder is empty, and everything is written there
 set -euo pipefail
+timeout=$3 # of each node's probe
 cp "$1" "$2/inventory.yml"
 cd "$2"
 inventory=inventory.yml
@@ -40,13 +41,13 @@ imports() { # each of these nodes imports this version
 
 said "Morning: a requirements file becomes a plan"
 package 1.0
-ends_with 4 fleetbuild plan "$inventory" -r requirements.txt --timeout 15 --json >plan.json
+ends_with 4 fleetbuild plan "$inventory" -r requirements.txt --timeout "$timeout" --json >plan.json
 holds plan.json '[.nodes | to_entries[] | select(.value.state == "ok") | .key] | sort == $good'
 holds plan.json '[.nodes["no-venv", "no-python", "full", "frozen"] | select(.state == "blocked" and (.fix | length > 0))] | length == 4'
 holds plan.json '.nodes.full.reason | test("4 MB free")'
 holds plan.json '.nodes.frozen.reason | test("read-only")'
 holds plan.json '[.nodes["away", "hangs", "locked"] | select(.state == "unreachable")] | length == 3'
-holds plan.json '.nodes.hangs.reason | test("no answer within 15 s")'
+holds plan.json ".nodes.hangs.reason | test(\"no answer within $timeout s\")"
 holds plan.json '.nodes.locked.reason | test("become password")'
 holds plan.json '.nodes.left.state == "skipped"'
 holds plan.json '[.groups[].wheels[] | select(.package == "day") | .wheel_version] | unique | length == 2'
@@ -59,15 +60,15 @@ holds events.json '[.[] | select(.stage == "activate" and .state == "ok") | .nod
 [ -n "$(find .fleetbuild/manifests -name '*.yaml')" ] || { echo "apply wrote no manifests" >&2; exit 1; }
 imports 1.0 gpu-1,old-1,old-2,sudo-1
 
-said "The node that hangs costs each command 15 s, and is left out"
+said "The node that hangs costs each command $timeout s, and is left out"
 sed -i "s/^\( *\)ansible_user: slow$/&\n\1fleetbuild_skip: true/" "$inventory"
-ends_with 3 fleetbuild status "$inventory" --json >status.json
+ends_with 3 fleetbuild status "$inventory" --timeout "$timeout" --json >status.json
 holds status.json '[.nodes | to_entries[] | select(.value.release_id) | .key] | sort == $good'
 holds status.json '.nodes.hangs.state == "skipped"'
 first=$(jq -r '.nodes["gpu-1"].release_id' status.json)
 
 said "The same again changes nothing"
-ends_with 4 fleetbuild apply "$inventory" -r requirements.txt --yes
+ends_with 4 fleetbuild apply "$inventory" -r requirements.txt --timeout "$timeout" --yes
 
 said "Noon: a node leaves, and the second version comes"
 cp "$inventory" before.yml
@@ -103,7 +104,7 @@ ends_with 2 fleetbuild remove "$inventory" >refused 2>&1
 says refused "gpu-1, sudo-1: release $first"
 says refused "Run: fleetbuild remove inventory.yml --yes"
 ends_with 3 fleetbuild remove "$inventory" --yes
-fleetbuild remove before.yml --limit old-2 --yes
-ends_with 3 fleetbuild status before.yml --json >status.json
+fleetbuild remove before.yml --limit old-2 --timeout "$timeout" --yes
+ends_with 3 fleetbuild status before.yml --timeout "$timeout" --json >status.json
 holds status.json '[.nodes[] | select(.release_id)] | length == 0'
 said "The day is over"

@@ -6,7 +6,8 @@ import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from threading import Event, Lock, Thread, Timer, active_count, main_thread
+from threading import Event, Lock, Thread, Timer, main_thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -56,9 +57,11 @@ class Ansible:
 
 @pytest.fixture
 def ansible() -> Iterator[Ansible]:
-    before = active_count()
+    before = set(enumerate_threads())
     yield Ansible()
-    assert active_count() == before, "a thread stays behind"
+    for thread in set(enumerate_threads()) - before:
+        thread.join(20)  # it may still be ending
+        assert not thread.is_alive(), f"{thread.name} stays behind"
 
 
 def work(

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.factories.processes import left_behind
+
 # An apply in the middle of a playbook: the fleet is made up, its first playbook is a real one.
 PROGRAM = """
 import fcntl, os, signal, sys, termios, threading
@@ -99,22 +101,8 @@ def wait_for(true: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.1)
 
 
-def left_behind(folder: Path) -> list[str]:
-    """The processes that know this test's folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            texts = [process.joinpath(name).read_bytes() for name in ("cmdline", "environ")]
-        except OSError:
-            continue
-        if str(folder).encode() in b"".join(texts):
-            found.append(texts[0].decode().replace("\0", " "))
-    return found
-
-
 def ended_well(folder: Path, process: subprocess.Popen[bytes]) -> None:
     assert process.wait(60) == 130
-    wait_for(lambda: not left_behind(folder), 10)
     assert left_behind(folder) == []
     journal = (folder / "state" / "journal" / "plan.jsonl").read_text().splitlines()
     assert json.loads(journal[-1])["error"] == "interrupted"

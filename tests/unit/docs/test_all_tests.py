@@ -1,5 +1,6 @@
 """`make test` ends with one line of counts, whatever became of its parts."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,15 +44,13 @@ def test_every_unit_test_is_in_one_part() -> None:
 
 
 def test_a_part_that_fails_is_shown_and_decides_the_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "test_good.py").write_text("def test_good(): pass\n")
     (tmp_path / "test_bad.py").write_text("def test_bad(): raise OSError('because')\n")
-    parts = {name: (str(tmp_path / f"test_{name}.py"),) for name in ("good", "bad")}
-    monkeypatch.setattr(all_tests, "PARTS", parts)
-    monkeypatch.setattr(all_tests, "LOGS", tmp_path / "logs")
-    code = all_tests.main(["-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", "/dev/null"])
-    assert code == 1
+    pytest = (sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), "-c", "/dev/null")
+    commands = {name: (*pytest, str(tmp_path / f"test_{name}.py")) for name in ("good", "bad")}
+    assert all_tests.main(commands, tmp_path / "logs") == 1
     said = capfd.readouterr().out
     assert "because" in said
     assert said.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"

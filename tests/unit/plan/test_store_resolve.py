@@ -186,6 +186,14 @@ def test_packages_missing_on_the_index_are_errors(settings):
     assert "package_index: {wheelonly: ADDRESS}" in refused.value.fix
 
 
+@pytest.mark.parametrize(("python", "newest"), [("cp311", "2.0"), ("cp312", "3.0")])
+def test_the_newest_version_is_the_one_for_the_nodes_python(files, settings, python, newest):
+    make_wheel(files, "dep", "3.0", "cp312-cp312-manylinux_2_17_x86_64")
+    words = f"dep 9.9 is not on the index; the newest is {newest}"
+    with pytest.raises(ResolutionError, match=words):
+        find_wheels([request_for("dep==9.9", python=python)], settings, must_exist=True)
+
+
 def test_a_wheel_that_must_exist_may_be_for_other_machines(settings):
     """Then the nodes are blocked; a package that no index has is a mistake in the configuration."""
     for text, words in (("dep==9.9", "dep 9.9 is not on the index; the newest is 2.0"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import pytest
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.loader import connection_loader
 
+from tests.factories.processes import left_behind
 from tests.factories.role_modules import plugin
 
 stalls, transfer = plugin("plugin_utils.stalls"), plugin("action.transfer")
@@ -91,7 +91,7 @@ def test_a_transfer_that_stands_still_is_ended_at_once(
     with pytest.raises(stalls.Stalled, match=r"^n1 accepted sftp, and then nothing moved for 1 s"):
         send(answers, files=files)
     assert time.monotonic() - began < 5
-    assert str(tmp_path / "ssh") not in subprocess.check_output(["ps", "-eo", "args"], text=True)
+    assert left_behind(tmp_path / "ssh", 1) == []
 
 
 def test_a_slow_transfer_goes_on(send: Callable[..., Any]) -> None:
