@@ -154,6 +154,7 @@ def expect(params, files):
     for name in wanted:
         path = os.path.join(folder, name)
         release_files.make_folder(path)
+        os.chmod(path, 0o700)  # the sender's umask may let others write what arrives here
         if user:
             os.chown(path, user, -1)
     if user and not wanted:
@@ -221,6 +222,7 @@ def take_in(root, params, file):
     """Have a whole file beside the releases; raise if it arrived damaged, and remove it."""
     path = staged(params, file)
     if is_whole(path, file):
+        os.chmod(path, 0o644)
         return
     release_files.make_folder(os.path.dirname(path))
     kept = find_kept(root, file)

@@ -408,6 +408,7 @@ def main():
         required_if=[("state", "built", ("cache_dir",))],
         supports_check_mode=True,
     )
+    os.umask(0o022)  # the build's user reads what this writes, and no other writes it
     params = {**module.params, **module.params["spec"]}
     for name in ("dir", "cache_dir"):
         if params[name]:

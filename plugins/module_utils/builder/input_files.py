@@ -33,7 +33,9 @@ class InputFiles:
             if sha not in missing:
                 shutil.rmtree(os.path.join(self.incoming, sha), ignore_errors=True)
         for sha in missing:
-            os.makedirs(os.path.join(self.incoming, sha), exist_ok=True)
+            folder = os.path.join(self.incoming, sha)
+            os.makedirs(folder, exist_ok=True)
+            os.chmod(folder, 0o700)  # the sender's umask may let others write what arrives here
         return sorted(missing)
 
     def is_there(self, name, sha):
@@ -69,6 +71,7 @@ class InputFiles:
         kept = os.path.join(folder, os.path.basename(path))
         if not os.path.lexists(kept):
             put(path, kept)
+        os.chmod(kept, 0o644)
         os.utime(folder)
 
     def remove_unused(self):

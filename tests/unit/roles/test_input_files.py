@@ -120,3 +120,15 @@ def sent(files: Any) -> Path:
     path = Path(files.incoming, SHA, NAME)
     path.write_bytes(CONTENT)
     return path
+
+
+def test_a_file_has_its_mode_whatever_the_umask_of_who_sent_it(files: Any) -> None:
+    files.expect()
+    folder = Path(files.incoming, SHA)
+    assert folder.stat().st_mode & 0o777 == 0o700  # nobody else opens the file while it is open
+    sent = folder / NAME
+    sent.write_bytes(CONTENT)
+    sent.chmod(0o666)
+    assert files.lay(NAME, SHA)
+    for path in (Path(files.kept, SHA, NAME), Path(files.place, NAME)):
+        assert path.stat().st_mode & 0o777 == 0o644

@@ -301,6 +301,21 @@ def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_
     assert Path(installer.kept_uv(folder, own)).is_file()
 
 
+@pytest.mark.parametrize("mode", [0o666, 0o600])
+def test_a_wheel_has_its_mode_whatever_the_umask_of_who_sent_it(
+    release: ModuleType, tmp_path: Path, mode: int
+) -> None:
+    node = Node(release, tmp_path, Path(find_uv_bin()))
+    node.begin()
+    (file,) = node.params["wheels"]
+    sent = Path(receiving.staged(node.params, file))
+    assert sent.parent.stat().st_mode & 0o777 == 0o700  # nobody else opens it while it arrives
+    sent.chmod(mode)
+    assert node.install()["active"]
+    (kept,) = Path(node.root.wheels).iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o644
+
+
 def test_the_node_asks_for_uv_once(release: ModuleType, tmp_path: Path) -> None:
     node = Node(release, tmp_path, Path(find_uv_bin()))
     uv = node.params["installer"]
