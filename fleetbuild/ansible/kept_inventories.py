@@ -27,10 +27,7 @@ _MOST_BYTES, _MOST_FILES, _DAYS = 16 << 20, 5000, 30
 _VARS = ("group_vars", "host_vars")
 # Plugins there give hosts variables without being enabled.
 _VARS_PLUGINS = ("~/.ansible/plugins/vars", "/usr/share/ansible/plugins/vars")
-# ansible_local is a variable that Ansible itself sets, with the settings for static files.
-_COMPUTED = re.compile(
-    rb"^#!|\$ANSIBLE_VAULT|!vault|\bplugin[\"']?\s*:|\bansible_local\b", re.MULTILINE
-)
+_COMPUTED = re.compile(rb"^#!|\$ANSIBLE_VAULT|!vault|\bplugin[\"']?\s*:", re.MULTILINE)
 _TEMPLATE = re.compile(rb"\{[{%].*?[}%]\}", re.DOTALL)
 _REFERENCE = re.compile(rb"\{\{\s*[A-Za-z_]\w*\s*\}\}")  # another variable and nothing else
 _SECRET = re.compile(
@@ -41,22 +38,19 @@ _SECRET_TEXT = re.compile(r"PRIVATE KEY|://[^/\s:@]*:[^/\s@]+@")
 
 
 def read_once(
-    source: str, limit: str | None, secrets: Secrets, read: Callable[[bool], Listing]
+    source: str, limit: str | None, secrets: Secrets, read: Callable[[], Listing]
 ) -> Listing:
-    """Return the kept listing of the same files, else what `read` returns.
-
-    The argument of `read` is whether static files alone decide the listing.
-    """
+    """Return the kept listing of the same files, else what `read` returns."""
     key = None if vault_arguments(secrets) else _key(source, limit)
     if key is None:
-        return read(False)
+        return read()
     file = own_cache("inventories") / f"{_digest(str(Path.cwd()), source, repr(limit))}.json"
     damaged = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
     with contextlib.suppress(OSError, *damaged):
         record = json.loads(file.read_bytes()) if is_own(file.parent) else {}
         if record["key"] == key:
             return _listing(record["listing"])
-    listing = read(True)
+    listing = read()
     # Files that changed meanwhile may have been read before or after the change.
     secret = any(map(_has_secret, listing.hosts.values()))
     if not secret and _key(source, limit) == key:

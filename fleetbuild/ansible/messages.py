@@ -16,7 +16,13 @@ _LONGEST = 500
 _SOURCE = re.compile(
     r"^[ \t]*Origin: .*(?:\n[ \t]*$|\n[ \t]*\d+ .*|\n[ \t]*\^.*|\n[ \t]*\.\.\..*)*", re.MULTILINE
 )
-_OLDER_SOURCE = re.compile(r"The offending line appears to be:.*?\^ here", re.DOTALL)
+_OLDER_SOURCE = re.compile(r"The\s+offending\s+line\s+appears\s+to\s+be:.*?\^\s+here", re.DOTALL)
+# What Ansible quotes of a file behind these words may be a password.
+_QUOTED = re.compile(
+    r"(\bgot:|section entry:|the tag|tag handle|undefined alias|with base \d+:|to float:"
+    r"|isoformat string:|line appears to be:)\s.*",
+    re.DOTALL,
+)
 _REMOVE = re.compile(
     r"(?:-f \\?[\"'](?P<file>/[A-Za-z0-9._/@+-]{1,255})\\?[\"'] )?"
     r"-R \\?[\"'](?P<name>[A-Za-z0-9._:\[\]-]{1,255})\\?[\"']"
@@ -31,6 +37,18 @@ def plain(text: str) -> str:
 def without_source(text: str) -> str:
     """Return Ansible's output without the lines of the user's files that it shows."""
     return _OLDER_SOURCE.sub("", _SOURCE.sub("", plain(text)))
+
+
+def without_values(reason: str) -> str:
+    """Return Ansible's own reason without what it quotes of the file: that may be a password."""
+    reason = re.sub(r"(Error parsing host definition) .*: ", r"\1: ", reason)
+    return re.sub(r"(\w=)(?!value\b)\S+", r"\1…", _QUOTED.sub(r"\1 …", reason))
+
+
+def place_in(text: str, file: str) -> str:
+    """Return the line and column of a file that Ansible names as the origin of an error, or ""."""
+    found = re.search(rf"Origin: {re.escape(file)}:(\d+):(\d+)", plain(text))
+    return f"line {found[1]}, column {found[2]}: " if found else ""
 
 
 def messages(text: str) -> list[str]:

@@ -107,8 +107,8 @@ all:
     ("name", "text", "message", "fix"),
     [
         ("missing.yml", None, "missing.yml does not exist", "Name an inventory"),
-        ("bad.yml", "all:\n  hosts:\n    a: {x: 1\n    b:\n", "bad.yml, line 4", "that line"),
-        ("bad", "[a\nhost foo\n", "bad, line 1: the section [a lacks its", "[GROUP]"),
+        ("bad.yml", "all:\n  hosts:\n    a: {x: 1\n    b:\n", "line 4, column", "Correct it"),
+        ("bad", "[a\nhost foo\n", "/bad cannot be read", "Correct it"),
         ("none.yml", "all:\n  hosts: {}\n", "none.yml names no hosts", "Add hosts"),
         ("plain.sh", "#!/bin/sh\necho {}\n", "is not executable", "chmod +x plain.sh"),
         ("fails", "#!/bin/sh\necho why >&2; exit 3\n", "exit code 3: why", "--list"),

@@ -64,14 +64,12 @@ def read_inventory(
     )
 
 
-def _rendered(source: str, limit: str | None, secrets: Secrets, static: bool) -> Listing:
+def _rendered(source: str, limit: str | None, secrets: Secrets) -> Listing:
     """Let Ansible read the inventory, with the rendered values of the variables that we use."""
     # Ansible is slow to start, so it starts first and the modules for nodes and the probe are
     # imported meanwhile. Not a daemon thread: exiting while an extension module loads may crash.
     loading = threading.Thread(target=_load)
-    listing = list_inventory(
-        source, limit=limit, secrets=secrets, static=static, on_start=loading.start
-    )
+    listing = list_inventory(source, limit=limit, secrets=secrets, on_start=loading.start)
     wanted = {host: some for host, own in listing.hosts.items() if (some := _unrendered(own))}
     rendered = render(source, wanted, secrets=secrets)
     hosts = {host: {**own, **rendered.get(host, {})} for host, own in listing.hosts.items()}

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import fleetbuild
-from fleetbuild.ansible import Listing, Secrets, kept_inventories, list_inventory, read_once
-from fleetbuild.ansible._runner import Finished, capture
+from fleetbuild.ansible import Listing, Secrets, kept_inventories, read_once
 
 _CACHE = kept_inventories.own_cache  # conftest.py replaces it for all tests
 Count = Callable[..., int]
@@ -40,8 +39,7 @@ def readings(place: Path) -> Count:  # noqa: ARG001 (the folder to read in)
         wanted = Listing(hosts, dict.fromkeys(hosts, ("rack4",)), {}, ("Careful.",))
         asked: list[str] = []
 
-        def read(static: bool) -> Listing:
-            assert static == given.get("static", static)
+        def read() -> Listing:
             asked.append(source)
             return wanted
 
@@ -54,7 +52,7 @@ def readings(place: Path) -> Count:  # noqa: ARG001 (the folder to read in)
 
 
 def test_the_same_files_are_read_once(readings: Count, place: Path) -> None:
-    assert readings(static=True) == 1
+    assert readings() == 1
     assert readings() == 0
     assert readings(limit="h1") == 1  # a question of its own
     assert readings("h1,h2,") == 1  # a list of hosts has no files
@@ -99,7 +97,6 @@ def test_where_ansible_has_settings_nothing_is_kept(
         ("hosts.yml", "{strict: true, plugin: ansible.builtin.constructed}\n"),
         ("group_vars/all.yml", "ansible_user: \"{{ lookup('env', 'USER') }}\"\n"),
         ("group_vars/all.yml", "ansible_user: '{% if true %}a{% endif %}'\n"),
-        ("group_vars/all.yml", "ansible_local: {rack: 4}\n"),
         ("group_vars/all.yml", "secret: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  00\n"),
         ("home/.ansible/plugins/vars/site.py", "class VarsModule: pass\n"),
     ],
@@ -109,7 +106,7 @@ def test_what_ansible_works_out_is_never_kept(
 ) -> None:
     (place / file).parent.mkdir(parents=True, exist_ok=True)
     (place / file).write_text(text)
-    assert readings(static=False) == 2
+    assert readings() == 2
 
 
 def test_an_executable_file_is_never_kept(readings: Count, place: Path) -> None:
@@ -211,35 +208,6 @@ def test_a_link_in_place_of_the_folder_leads_to_no_files_that_are_removed(
 def test_a_cache_that_cannot_be_written_costs_time_only(readings: Count, place: Path) -> None:
     (place / "cache").write_text("a file")
     assert readings() == 2
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "starts"),
-    [
-        (
-            "i.yml",
-            "all: {hosts: {h1: {a: 1}}, children: {gpu: {hosts: {h2: {}}, vars: {b: 1}}}}",
-            1,
-        ),
-        ("i.yml", '"plug\\x69n": ansible.builtin.generator\nhosts: {name: h1}\nlayers: {}\n', 2),
-        ("i", "h1 a=1\n[gpu]\nh2\n", 1),
-    ],
-)
-def test_static_files_have_the_listing_that_ansible_gives_without_our_settings(
-    place: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, starts: int
-) -> None:
-    (place / file).write_text(text)
-    calls: list[str] = []
-
-    def counted(*given: Any, **named: Any) -> Finished:
-        calls.append(given[0])
-        return capture(*given, **named)
-
-    monkeypatch.setattr("fleetbuild.ansible.listing.capture", counted)
-    found = list_inventory(file, static=True)
-    assert len(calls) == starts
-    assert found == list_inventory(file)
-    assert {"rack": 4}.items() <= found.hosts["h1"].items()
 
 
 def test_the_second_reading_starts_no_ansible(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
