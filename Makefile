@@ -20,7 +20,7 @@ COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 # Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
 COLLECTION := .ansible/collections/ansible_collections/fleetbuild
 
-.PHONY: help setup demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-cores test-libraries fresh release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
+.PHONY: help setup core demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-cores test-libraries fresh release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,19 @@ test-fleet: test-packages ## tests over real SSH nodes
 # FUZZ_RUNS=20000 make fuzz is a short one; READERS names some of them.
 FUZZ_RUNS ?= 1000000
 READERS ?= probe captures plan wheel manifest kubeconfig
+
+# The guests are in a folder of their own; without it the core must do its whole job.
+CORE := .cache/core
+CORE_TESTS := $(addprefix tests/unit/,apply models plan recipes store test_config.py test_extension.py test_fleet.py)
+
+core: setup ## the core without fleetbuild/extensions: its tests, and a wheel built and served on this machine
+	@echo "== the core alone, in $(CORE)"
+	@rm -rf $(CORE) && mkdir -p $(CORE)
+	@git ls-files -z -- ':!fleetbuild/extensions' ':!tests/extensions' | xargs -0 cp --parents --target-directory $(CORE)
+	@.venv/bin/uv venv --quiet --seed --python $(PY) $(CORE)/.venv
+	@.venv/bin/uv pip install --quiet --python $(CORE)/.venv/bin/python --editable $(CORE) --group $(CORE)/pyproject.toml:unit
+	@touch $(CORE)/.venv/.ready && $(MAKE) --no-print-directory -C $(CORE) demo
+	@cd $(CORE) && .venv/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST_ARGS)
 
 fuzz: setup ## coverage-guided fuzzing of each reader of hostile input: FUZZ_RUNS inputs, hours by default
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group fuzz
