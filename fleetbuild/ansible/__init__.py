@@ -17,7 +17,6 @@ from fleetbuild.ansible.playbooks import (
 from fleetbuild.ansible.rendering import needs_rendering, render
 from fleetbuild.ansible.secrets import Secrets
 from fleetbuild.ansible.settings import Settings, effective_settings
-from fleetbuild.ansible.shared_playbooks import SharedPlaybooks
 from fleetbuild.files import ansible_dir
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "RunPlaybook",
     "Secrets",
     "Settings",
-    "SharedPlaybooks",
     "TaskEvent",
     "ansible_dir",
     "effective_settings",

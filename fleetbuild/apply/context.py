@@ -105,7 +105,6 @@ class Tools:
     # Files that a published wheel may hold all the same, by package.
     allow_files: Mapping[str, Collection[str]] = field(default_factory=dict)
     stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
-    forks: int = 64  # nodes that playbooks work on at a time
 
 
 @dataclass

@@ -8,15 +8,19 @@ result for each. The journal holds which nodes are between both hooks, so that t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.errors import BlockedError
-from fleetbuild.models import NodeResult, PlannedGroup
+from fleetbuild.models import NodeResult
 from fleetbuild.models.config import Hook
 from fleetbuild.models.hooks import HookCall, HookFailure, HookName
 
 Switch = Callable[[Sequence[str]], Mapping[str, NodeResult]]
+_GROUPS_AT_ONCE = 8
 _AFTER_FIX = (
     "Run what rollout.after does by hand, or correct it and run the same apply again, which repeats"
     " it."
@@ -39,9 +43,7 @@ def check_hooks(run: Run) -> None:
             )
 
 
-def around_switch(
-    run: Run, group: PlannedGroup, names: Sequence[str], switch: Switch
-) -> dict[str, NodeResult]:
+def around_switch(run: Run, names: Sequence[str], switch: Switch) -> dict[str, NodeResult]:
     """Run `before` for the nodes, switch those where it went well, and run `after` for all.
 
     `after` also runs where `before` or the switch failed, so that no node stays drained.
@@ -52,11 +54,11 @@ def around_switch(
     if rollout.before:
         for name in names:
             run.journal.note("drain started", node=name)
-        failures = _call(run, group, rollout.before, "before", names)
-        results |= {name: _not_switched(group, name, failure) for name, failure in failures.items()}
+        failures = _call(run, rollout.before, "before", names)
+        results |= {name: _not_switched(run, name, failure) for name, failure in failures.items()}
     results |= switch([name for name in names if name not in results])
     if rollout.after:
-        failures = _call(run, group, rollout.after, "after", names)
+        failures = _call(run, rollout.after, "after", names)
         results |= {
             name: _left_drained(results[name], failure) for name, failure in failures.items()
         }
@@ -83,41 +85,44 @@ def finish_hooks(run: Run, progress: Progress, earlier: Collection[str]) -> Prog
     if hook is None:
         return progress
     results = dict(progress.nodes)
-    for group in run.plan.groups:
-        names = [name for name in left if groups[name] is group]
-        failures = _call(run, group, hook, "after", names)
-        for name in names:
-            if name in failures:
-                results[name] = _left_drained(results[name], failures[name])
-            else:
-                run.journal.note("drain ended", node=name)
+    failures = _call(run, hook, "after", left)
+    for name in left:
+        if name in failures:
+            results[name] = _left_drained(results[name], failures[name])
+        else:
+            run.journal.note("drain ended", node=name)
     return replace(progress, nodes=results, changed=progress.changed or bool(left))
 
 
-def _call(
-    run: Run, group: PlannedGroup, hook: Hook, name: HookName, nodes: Sequence[str]
-) -> Mapping[str, HookFailure]:
-    """Run a hook for these nodes; return the failures by node."""
-    if not nodes:
-        return {}
+def _call(run: Run, hook: Hook, name: HookName, nodes: Sequence[str]) -> Mapping[str, HookFailure]:
+    """Run a hook for these nodes, for all groups at the same time; return the failures by node."""
+    groups = run.plan.groups_by_node
+    members: dict[str, list[str]] = {}
     for node in nodes:
         message = f"running rollout.{name}: {hook}"
-        run.tell("activate", "progress", message, node=node, group=group.name)
-    call = HookCall(
-        name=name,
-        hook=hook,
-        group=group.name,
-        release=run.plan.release,
-        release_id=str(group.release_id),
-        nodes={node: run.plan.nodes[node].kubernetes_node or node for node in nodes},
+        run.tell("activate", "progress", message, node=node, group=groups[node].name)
+        members.setdefault(groups[node].name, []).append(node)
+    calls = [
+        HookCall(
+            name=name,
+            hook=hook,
+            group=group,
+            release=run.plan.release,
+            release_id=str(groups[some[0]].release_id),
+            nodes={node: run.plan.nodes[node].kubernetes_node or node for node in some},
+        )
+        for group, some in members.items()
+    ]
+    failures = run_in_parallel(
+        [partial(run.tools.hook, call) for call in calls], _GROUPS_AT_ONCE, run.tools.stop
     )
-    return run.tools.hook(call)
+    return {node: failure for some in failures for node, failure in some.items()}
 
 
-def _not_switched(group: PlannedGroup, name: str, failure: HookFailure) -> NodeResult:
+def _not_switched(run: Run, name: str, failure: HookFailure) -> NodeResult:
     return NodeResult(
         node=name,
-        group=group.name,
+        group=run.plan.nodes[name].group,
         state="install_failed",
         reason=f"Not switched, because rollout.before failed: {failure.reason}",
         fix="Correct what it does, or its time limit, then run the same apply again.",
@@ -131,3 +136,31 @@ def _left_drained(result: NodeResult, failure: HookFailure) -> NodeResult:
     return result.model_copy(
         update={"reason": reason, "fix": _AFTER_FIX, "log": failure.log, "hook_failed": True}
     )
+
+
+T = TypeVar("T")
+
+
+def run_in_parallel(
+    jobs: Sequence[Callable[[], T]], most: int, stop: Callable[[], None]
+) -> list[T]:
+    """Run the jobs, at most `most` at a time; return their results in order.
+
+    An exception is raised after the other jobs have ended. Ctrl-C calls `stop`, which must end the
+    running jobs.
+    """
+    if min(len(jobs), most) <= 1:
+        return [job() for job in jobs]
+    with ThreadPoolExecutor(most, thread_name_prefix="fleetbuild-group") as pool:
+        futures: list[Future[T]] = []
+        try:
+            futures += map(pool.submit, jobs)
+            errors = [future.exception() for future in futures]
+            if error := next(filter(None, errors), None):
+                raise error
+        except KeyboardInterrupt:
+            stop()
+            for future in futures:
+                future.cancel()
+            raise
+    return [future.result() for future in futures]

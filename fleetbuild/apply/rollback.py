@@ -7,7 +7,8 @@ or says why it still serves the new release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,14 +27,18 @@ if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
 
-def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Progress:
-    """Switch the nodes of a stopped group back that switched in this run."""
-    switched = {
-        name: progress.nodes[name]
-        for name in group.nodes
-        if progress.nodes[name].state == "installed"
+def roll_back(run: Run, progress: Progress, stopped: Mapping[str, str]) -> Progress:
+    """Switch the nodes of stopped groups back that switched in this run.
+
+    `stopped` says why, by the name of the group.
+    """
+    groups = {
+        name: group for name, group in run.plan.groups_by_node.items() if group.name in stopped
     }
-    kept = {name: _why_not(run, group, progress.facts[name]) for name in switched}
+    switched = {
+        name: progress.nodes[name] for name in groups if progress.nodes[name].state == "installed"
+    }
+    kept = {name: _why_not(run, groups[name], progress.facts[name]) for name in switched}
     progress = withdraw_labels(run, progress, [name for name in switched if not kept[name]])
     labels = "its release labels could not be removed: {}"
     kept |= {
@@ -47,28 +52,37 @@ def roll_back(run: Run, progress: Progress, group: PlannedGroup, why: str) -> Pr
         if reason
     }
     for name, result in stay.items():
-        run.tell("activate", "warning", result.reason or "", node=name, group=group.name)
+        run.tell("activate", "warning", result.reason or "", node=name, group=result.group)
     progress = replace(progress, nodes={**progress.nodes, **stay})
     names = [name for name in switched if name not in stay]
     if not names:
         return progress
     run.state.mark_changing(names)
-    about = {"group": group.name, "nodes": tuple(names)}
-    with run.stage("activate", count(len(names), "node"), **about) as outcome:
-        task = _Rollback(run, progress, group, why)
-        results = around_switch(run, group, names, task) if has_hooks(run) else task(names)
+    members: dict[str, list[str]] = {}
+    for name in names:
+        members.setdefault(groups[name].name, []).append(name)
+    with ExitStack() as stages:
+        outcomes = {
+            group: stages.enter_context(
+                run.stage("activate", count(len(some), "node"), group=group, nodes=tuple(some))
+            )
+            for group, some in members.items()
+        }
+        task = _Rollback(run, progress, stopped)
+        results = around_switch(run, names, task) if has_hooks(run) else task(names)
         results = {name: _said_of_rollback(result) for name, result in results.items()}
-        outcome.failures = sum(result.state != "rolled_back" for result in results.values())
+        for group, outcome in outcomes.items():
+            outcome.failures = sum(results[n].state != "rolled_back" for n in members[group])
     run.state.mark_ended(n for n, each in results.items() if each.state == "rolled_back")
     for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
         if result.state != "rolled_back" or result.hook_failed:
-            about_node = {"node": result.node, "group": group.name, "log": result.log}
+            about_node = {"node": result.node, "group": result.group, "log": result.log}
             reason, fix = result.reason or "", result.fix or ""
             run.tell("activate", "failed", reason, fix=fix, **about_node)
     progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
     return publish_labels(
-        run, progress, {name: manifest(run, progress, group, name) for name in names}
+        run, progress, {name: manifest(run, progress, groups[name], name) for name in names}
     )
 
 
@@ -94,8 +108,9 @@ def _why_not(run: Run, group: PlannedGroup, before: Facts) -> str | None:
 class _Rollback:
     """Runs playbooks/rollback.yml; a node that served no release before serves none again."""
 
-    def __init__(self, run: Run, progress: Progress, group: PlannedGroup, why: str) -> None:
-        self._run, self._progress, self._group, self._why = run, progress, group, why
+    def __init__(self, run: Run, progress: Progress, why: Mapping[str, str]) -> None:
+        self._run, self._progress, self._why = run, progress, why  # why, by the name of the group
+        self._groups = run.plan.groups_by_node
         self._replies: dict[str, RoleResult] = {}
 
     def __call__(self, names: Sequence[str]) -> dict[str, NodeResult]:
@@ -127,29 +142,33 @@ class _Rollback:
         return served.id if served else None
 
     def _listen(self, event: TaskEvent) -> None:
+        if event.host not in self._groups:
+            return
+        group = self._groups[event.host].name
         if event.state == "waiting":
-            tell_waiting(self._run.on_event, event, self._group.name, "activate")
+            tell_waiting(self._run.on_event, event, group, "activate")
         elif reply := role_result_of(event):
             self._replies[event.host] = more_severe(self._replies.get(event.host), reply)
             if reply.of == "install" and reply.ok:
-                about = {"node": event.host, "group": self._group.name}
+                about = {"node": event.host, "group": group}
                 self._run.tell("activate", "ok", "rolled back", **about)
 
     def _result(self, name: str, host: HostRun | None) -> NodeResult:
         reply, before = self._replies.get(name), self._before(name)
+        group = self._groups[name].name
         if reply and reply.of == "install" and (reply.release_id or None) == before:
             now = f"release {before} serves again" if before else "no release serves, as before"
             return NodeResult(
                 node=name,
-                group=self._group.name,
+                group=group,
                 state="rolled_back",
                 release_id=before,
-                reason=f"{self._why} Rolled back: {now}.",
+                reason=f"{self._why[group]} Rolled back: {now}.",
             )
         if reply and reply.of == "install":
             reason = f"Release {reply.release_id} serves now, and not {before} as before."
             reply = RoleResult(of="failure", ok=False, reason=reason)
-        return result_without_reply(name, self._group.name, host, reply)
+        return result_without_reply(name, group, host, reply)
 
 
 def rollback_task(

@@ -1,26 +1,23 @@
 """Fifth stage, rollout: install the release on the canaries of each group, then batch by batch.
 
-In: the plan and the wheels in the store. Out: a result for every node. Groups run in parallel, so a
-group that waits for a silent node or stops after failures does not block the others. If asked to, a
-group that stops goes back to what it served before.
+In: the plan and the wheels in the store. Out: a result for every node. All groups advance step by
+step: a step installs the next batch of each group, by one run of each playbook. A silent node holds
+a step up until its deadline. A group that stops after failures takes part in no further step, and
+goes back to what it served before if asked to; the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import TypeVar
 
-from fleetbuild.ansible import SharedPlaybooks
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import finish_hooks
 from fleetbuild.apply.pending import pending_groups, pending_nodes
 from fleetbuild.apply.rollback import roll_back
 from fleetbuild.apply.wave import (
+    Batch,
     installed_wheels,
     kept_space,
     needed_space,
@@ -30,15 +27,16 @@ from fleetbuild.apply.wave import (
 from fleetbuild.audit.ownership import owners
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Event, Facts, NodeResult, OnEvent, PlannedGroup
+from fleetbuild.models import Facts, NodeResult, PlannedGroup
 from fleetbuild.models.role_parameters import ChangedRelease
 from fleetbuild.text import fold, version_key
 
-GROUPS_AT_ONCE = 8  # out of step, each has an ansible-playbook, which takes 100 MB
 _CODE_FEATURES = frozenset().union(*(rung.features for rung in RUNGS.values()))
 _GOOD_STATES = ("installed", "up_to_date")
 _FAILED_STATES = ("install_failed", "verify_failed")
 Reason = tuple[str, str | None]  # why a group stops, and what to do
+# Yields batches, gets the progress after each, and returns why the group stops, if it does.
+Batches = Generator[Batch, Progress, Reason | None]
 
 
 def rollout(run: Run, progress: Progress) -> Progress:
@@ -46,54 +44,45 @@ def rollout(run: Run, progress: Progress) -> Progress:
     clean_up(run, progress)
     groups = [group for group in pending_groups(run.plan, progress.nodes) if group.nodes]
     drained = run.journal.left_drained()
-    nodes, labels, changed = {**progress.nodes}, {**progress.labels}, progress.changed
-    for group, group_progress in zip(groups, _roll_out_all(run, progress, groups), strict=True):
-        nodes |= {name: group_progress.nodes[name] for name in group.nodes}
-        labels |= {
-            name: group_progress.labels[name]
-            for name in group.nodes
-            if name in group_progress.labels
-        }
-        changed |= group_progress.changed
-    progress = replace(progress, nodes=nodes, labels=labels, changed=changed)
+    for group in groups:
+        progress = _refuse_small_disks(run, _check_release(run, progress, group), group)
+    batches = {group.name: _batches(run, progress, group) for group in groups}
+    after: Progress | None = None  # the last step; None before the first one
+    while groups:
+        step, stopped = dict[str, Batch](), dict[str, Reason]()
+        for group in groups:
+            try:
+                step[group.name] = batches[group.name].send(after)  # type: ignore[arg-type]
+            except StopIteration as end:
+                if end.value:
+                    stopped[group.name] = end.value
+        progress = _stop(run, progress, stopped)
+        after = progress = wave(run, progress, tuple(step.values()))
+        groups = [group for group in groups if group.name in step]
     return finish_hooks(run, progress, drained)
 
 
-def _roll_out_all(
-    run: Run, progress: Progress, groups: Sequence[PlannedGroup]
-) -> Sequence[Progress]:
-    """Roll out all groups in parallel; their waves share playbooks."""
-    at_once = min(len(groups), GROUPS_AT_ONCE)
-    if at_once <= 1:
-        return [_roll_out(run, progress, group) for group in groups]
-    with SharedPlaybooks(
-        run.tools.run_playbook,
-        groups=len(groups),
-        at_once=at_once,
-        forks=run.tools.forks,
-        bandwidth=run.plan.bandwidth is not None,
-    ) as shared:
-        tools = replace(run.tools, run_playbook=shared.run)
-        run = replace(run, tools=tools, on_event=one_by_one(run.on_event))
-        jobs = [partial(shared.work, partial(_roll_out, run, progress, each)) for each in groups]
-        return run_in_parallel(jobs, at_once, run.tools.stop)
-
-
-def _roll_out(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
+def _batches(run: Run, progress: Progress, group: PlannedGroup) -> Batches:
+    """Yield the nodes of a group that get the release together, the canaries first."""
     before = frozenset(progress.nodes)
-    progress = _check_release(run, progress, group)
-    progress = _refuse_small_disks(run, progress, group)
     problem = _over_limit(run, progress, group, before)
     if not problem:
-        progress, problem = _try_canaries(run, progress, group)
+        progress, problem = yield from _try_canaries(run, progress, group)
     sizes = run.plan.rollout.batches(len(group.nodes))
-    while not problem and (batch := pending_nodes(group, progress.nodes)[: next(sizes)]):
-        progress = wave(run, progress, group, batch, "node")
+    while not problem and (names := pending_nodes(group, progress.nodes)[: next(sizes)]):
+        progress = yield Batch(group, names, "node")
         problem = _over_limit(run, progress, group, before)
-    if problem is None:
+    return problem
+
+
+def _stop(run: Run, progress: Progress, stopped: Mapping[str, Reason]) -> Progress:
+    """Hold back the pending nodes of these groups; if asked to, roll their other nodes back."""
+    for group in run.plan.groups:
+        if group.name in stopped:
+            progress = _hold_back(run, progress, group, stopped[group.name])
+    if not run.rollback_on_failure:
         return progress
-    progress = _hold_back(run, progress, group, problem)
-    return roll_back(run, progress, group, problem[0]) if run.rollback_on_failure else progress
+    return roll_back(run, progress, {name: why for name, (why, _) in stopped.items()})
 
 
 def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Progress:
@@ -162,8 +151,8 @@ def _fail(run: Run, progress: Progress, group: PlannedGroup, reason: str, fix: s
 
 def _try_canaries(
     run: Run, progress: Progress, group: PlannedGroup
-) -> tuple[Progress, Reason | None]:
-    """Install the release on the weakest nodes; return a reason to stop, if there is one.
+) -> Generator[Batch, Progress, tuple[Progress, Reason | None]]:
+    """Yield the weakest nodes; return the progress and a reason to stop, if there is one.
 
     A canary that stops answering proves nothing, so the next weakest node replaces it. If that one
     stops answering too, the release may be the cause, and the group stops.
@@ -171,12 +160,14 @@ def _try_canaries(
     before = frozenset(progress.nodes)
     ordered = _weakest_first(group, progress.facts)
     first, rest = ordered[: run.plan.rollout.canary], ordered[run.plan.rollout.canary :]
-    progress = wave(run, progress, group, _pending(first, progress), "canary")
+    if names := _pending(first, progress):
+        progress = yield Batch(group, names, "canary")
     unreachable = _unreachable(progress, set(first) - before)
     problem = _canary_failed(progress, first) or _over_limit(run, progress, group, before)
     if unreachable and not problem:
         second = _pending(rest, progress)[: len(unreachable)]
-        progress = wave(run, progress, group, second, "canary")
+        if second:
+            progress = yield Batch(group, second, "canary")
         problem = (
             _canary_failed(progress, second)
             or _canaries_unreachable(progress, [*unreachable, *second])
@@ -293,42 +284,3 @@ def clean_up(run: Run, progress: Progress) -> None:
             reason = hosts[name].message.rstrip(".")
             message = f"What a stopped run left here could not be removed: {reason}. "
             run.tell("install", "warning", message + "The next apply tries again.", node=name)
-
-
-T = TypeVar("T")
-
-
-def run_in_parallel(
-    jobs: Sequence[Callable[[], T]], most: int, stop: Callable[[], None]
-) -> list[T]:
-    """Run the jobs, at most `most` at a time; return their results in order.
-
-    An exception is raised after the other jobs have ended. Ctrl-C calls `stop`, which must end the
-    running jobs.
-    """
-    if min(len(jobs), most) <= 1:
-        return [job() for job in jobs]
-    with ThreadPoolExecutor(most, thread_name_prefix="fleetbuild-group") as pool:
-        futures: list[Future[T]] = []
-        try:
-            futures += map(pool.submit, jobs)
-            errors = [future.exception() for future in futures]
-            if error := next(filter(None, errors), None):
-                raise error
-        except KeyboardInterrupt:
-            stop()
-            for future in futures:
-                future.cancel()
-            raise
-    return [future.result() for future in futures]
-
-
-def one_by_one(on_event: OnEvent) -> OnEvent:
-    """Wrap a callback so that several threads can call it, one event at a time."""
-    lock = Lock()
-
-    def tell(event: Event) -> None:
-        with lock:
-            on_event(event)
-
-    return tell

@@ -1,6 +1,6 @@
-"""One wave of a rollout: install, verify and activate a release on some nodes of one group.
+"""One step of a rollout: install, verify and activate releases on the next nodes of each group.
 
-In: a group, the names of its nodes, the wheels. Out: the progress with a result for each node. A
+In: a batch of nodes for each group, the wheels. Out: the progress with a result for each node. A
 node installs the release beside the current one, verifies it with its own interpreter, and only
 then switches to it (see playbooks/install.yml), so a failure leaves the previous release serving.
 """
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
 from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
 from fleetbuild.ansible.steps import step_of
-from fleetbuild.apply.context import Progress, Run
+from fleetbuild.apply.context import Progress, Run, StageOutcome
 from fleetbuild.apply.hooks import around_switch, has_hooks
 from fleetbuild.apply.installers import installer_for
 from fleetbuild.apply.labels import publish_labels, withdraw_labels
@@ -66,34 +67,40 @@ for name, wheel in {modules!r}.items():
 """
 
 
-def wave(
-    run: Run, progress: Progress, group: PlannedGroup, names: Sequence[str], who: str
-) -> Progress:
-    """Install the group's release on these nodes; remove their labels before, set them after."""
-    progress = withdraw_labels(run, progress, names)
-    names = [name for name in names if name not in progress.nodes]
-    if not names:
+class Batch(NamedTuple):
+    """The nodes of a group that get its release in the same step; `who` is "canary" or "node"."""
+
+    group: PlannedGroup
+    names: Sequence[str]
+    who: str
+
+
+def wave(run: Run, progress: Progress, batches: Sequence[Batch]) -> Progress:
+    """Install the releases on these nodes; remove their labels before, set them after."""
+    progress = withdraw_labels(run, progress, [name for batch in batches for name in batch.names])
+    batches = [
+        batch._replace(names=names)
+        for batch in batches
+        if (names := [name for name in batch.names if name not in progress.nodes])
+    ]
+    if not batches:
         return progress
-    root = release_root(run.plan.install_path, run.plan.release)
-    pods = run.tools.labels.mounted_releases(names, root)
-    shared = shared_parameters(run, progress, group)
-    manifests = {name: manifest(run, progress, group, name) for name in names}
-    specs = {
-        name: InstallSpec(
-            **shared,
-            **_own_parameters(run, progress, manifests[name], name, pods.get(name, {})),
-            installer=installer_for(progress.facts[name]),
-        ).model_dump(mode="json", exclude_unset=True)
-        for name in names
+    names = [name for batch in batches for name in batch.names]
+    manifests = {
+        name: manifest(run, progress, batch.group, name)
+        for batch in batches
+        for name in batch.names
     }
+    specs = _specs(run, progress, batches, manifests)
     run.state.mark_changing(names)
-    details = {"group": group.name, "nodes": tuple(names)}
-    with run.stage("install", count(len(names), who), **details) as outcome:
-        work = _Install(run, progress, group, specs)
+    with ExitStack() as stages:
+        outcomes = [stages.enter_context(_stage(run, batch)) for batch in batches]
+        work = _Install(run, progress, specs)
         results = work.with_hooks(names) if has_hooks(run) else work.install(names)
-        outcome.nodes = tuple(name for name in names if results[name].state == "installed")
-        outcome.failures = len(results) - len(outcome.nodes)
-    run.state.mark_ended(outcome.nodes)
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            outcome.nodes = tuple(n for n in batch.names if results[n].state == "installed")
+            outcome.failures = len(batch.names) - len(outcome.nodes)
+    run.state.mark_ended(name for name in names if results[name].state == "installed")
     for result in results.values():
         run.journal.note("node ended", node=result.node, state=result.state)
         work.report(result, work.hosts.get(result.node))
@@ -101,15 +108,35 @@ def wave(
     return publish_labels(run, progress, manifests)
 
 
-class _Install:
-    """Runs playbooks/install.yml on nodes of one group, at once or with hooks around the switch."""
+def _stage(run: Run, batch: Batch) -> AbstractContextManager[StageOutcome]:
+    about = {"group": batch.group.name, "nodes": tuple(batch.names)}
+    return run.stage("install", count(len(batch.names), batch.who), **about)
 
-    def __init__(
-        self, run: Run, progress: Progress, group: PlannedGroup, specs: Mapping[str, dict[str, Any]]
-    ) -> None:
+
+def _specs(
+    run: Run, progress: Progress, batches: Sequence[Batch], manifests: Mapping[str, Manifest]
+) -> dict[str, dict[str, Any]]:
+    """Return the parameters of the install role for each node."""
+    root = release_root(run.plan.install_path, run.plan.release)
+    pods = run.tools.labels.mounted_releases(list(manifests), root)
+    specs = {}
+    for batch in batches:
+        shared = shared_parameters(run, progress, batch.group)
+        for name in batch.names:
+            own = _own_parameters(run, progress, manifests[name], name, pods.get(name, {}))
+            spec = InstallSpec(**shared, **own, installer=installer_for(progress.facts[name]))
+            specs[name] = spec.model_dump(mode="json", exclude_unset=True)
+    return specs
+
+
+class _Install:
+    """Runs playbooks/install.yml on nodes, at once or with hooks around the switch."""
+
+    def __init__(self, run: Run, progress: Progress, specs: Mapping[str, dict[str, Any]]) -> None:
         self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
         self._reported = set[str]()  # failed nodes that the operator knows
-        self._run, self._progress, self._group, self._specs = run, progress, group, specs
+        self._run, self._progress, self._specs = run, progress, specs
+        self._groups = run.plan.groups_by_node
 
     def with_hooks(self, names: Sequence[str]) -> dict[str, NodeResult]:
         """Install and verify, then switch between `rollout.before` and `rollout.after`."""
@@ -121,7 +148,7 @@ class _Install:
             released.update(some)
             return self.install(some, verify={})
 
-        switched = around_switch(self._run, self._group, ready, switch)
+        switched = around_switch(self._run, ready, switch)
         if held := [name for name in ready if name not in released]:
             # `before` failed there: without both steps, the playbook ends the node's lease.
             self._play(held, verify={}, activate=False)
@@ -158,12 +185,15 @@ class _Install:
         replies: dict[str, RoleResult] = {}
 
         def on_event(event: TaskEvent) -> None:
-            _listen(self._run, self._group, replies, event)
-            if not event.ended or event.host not in names:
+            if event.host not in names:
+                return
+            group = self._groups[event.host].name
+            _listen(self._run, group, replies, event)
+            if not event.ended:
                 return
             reply = replies.get(event.host)
             if reply and _lacks_a_file(reply, event.ended) and not is_last:
-                about = {"node": event.host, "group": self._group.name}
+                about = {"node": event.host, "group": group}
                 said = f"{failure_reason(reply)} It is sent again"
                 self._run.tell("distribute", "warning", said, **about)
             else:
@@ -183,7 +213,7 @@ class _Install:
         self, name: str, replies: Mapping[str, RoleResult], host: HostRun | None
     ) -> NodeResult:
         before = _serving(self._run, self._progress, name)
-        return _result(self._group, name, replies.get(name), host, before)
+        return _result(self._groups[name], name, replies.get(name), host, before)
 
 
 def _lacks_a_file(reply: RoleResult | None, host: HostRun | None) -> bool:
@@ -365,20 +395,16 @@ def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Ma
     )
 
 
-def _listen(
-    run: Run, group: PlannedGroup, replies: dict[str, RoleResult], event: TaskEvent
-) -> None:
+def _listen(run: Run, group: str, replies: dict[str, RoleResult], event: TaskEvent) -> None:
     """Keep the reply in an event of a node, and tell what the operator should know of it."""
     if event.state == "waiting":
-        tell_waiting(run.on_event, event, group.name, "install")
+        tell_waiting(run.on_event, event, group, "install")
         return
-    about = {"node": event.host, "group": group.name}
+    about = {"node": event.host, "group": group}
     if reply := role_result_of(event):
         replies[event.host] = more_severe(replies.get(event.host), reply)
     for stage, text in _warnings(event.result):
         run.tell(stage, "warning", text, **about)
-    if event.host not in group.nodes:
-        return
     step, verification = step_of(event.task), event.result.get("verification")
     # A release that fails its verification is installed.
     if step and step.ends and (event.state in ("ok", "changed") or verification):
@@ -386,7 +412,7 @@ def _listen(
     if isinstance(verification, dict) and verification.get("ok") is True:
         run.tell("verify", "ok", **about)
     if reply and reply.of == "install" and reply.active:
-        _tell_served(run, group, event.host)
+        run.tell("activate", "ok", "verified and active", **about)
 
 
 def _warnings(result: Mapping[str, Any]) -> Iterator[tuple[Stage, str]]:
@@ -418,10 +444,6 @@ def _result(
             **about,
         )
     return result_without_reply(name, group.name, host, reply, before)
-
-
-def _tell_served(run: Run, group: PlannedGroup, name: str) -> None:
-    run.tell("activate", "ok", "verified and active", node=name, group=group.name)
 
 
 def _tell_failure(run: Run, result: NodeResult, host: HostRun | None) -> None:

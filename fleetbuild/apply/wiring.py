@@ -167,7 +167,6 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
         allow_files=indexes.allow_files,
         stop=access.stopping.set,
-        forks=access.forks,
         sign=next(filter(None, signers), None),
     )
 

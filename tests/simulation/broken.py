@@ -102,7 +102,12 @@ def kept_wheels_stay() -> None:
 
 def there_are_no_canaries() -> None:
     """All nodes go in batches from the beginning."""
-    rollout._try_canaries = lambda _, progress, __: (progress, None)
+
+    def none(_: Any, progress: Any, __: Any) -> Any:
+        yield from ()
+        return progress, None
+
+    rollout._try_canaries = none
 
 
 def a_batch_takes_one_more() -> None:
@@ -110,11 +115,16 @@ def a_batch_takes_one_more() -> None:
     install = rollout.wave
 
     @wraps(install)
-    def larger(run: Any, progress: Any, group: Any, names: Any, who: str) -> Any:
-        more = [each for each in group.nodes if each not in (*names, *progress.nodes)][:1]
-        return install(run, progress, group, [*names, *more], who)
+    def larger(run: Any, progress: Any, batches: Any) -> Any:
+        return install(run, progress, [_with_one_more(batch, progress) for batch in batches])
 
     rollout.wave = larger
+
+
+def _with_one_more(batch: Any, progress: Any) -> Any:
+    taken = (*batch.names, *progress.nodes)
+    more = [name for name in batch.group.nodes if name not in taken][:1]
+    return batch._replace(names=[*batch.names, *more])
 
 
 def failures_have_no_limit() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fleetbuild.ansible import HostRun, TaskEvent, shared_playbooks
-from fleetbuild.apply import audit, build, fetch, rollout, wave
+from fleetbuild.ansible import HostRun, TaskEvent
+from fleetbuild.apply import audit, build, fetch, hooks, wave
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.apply.fleet_task import run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
@@ -40,13 +40,11 @@ from tests.factories.role_modules import plugin
 from tests.factories.runs import FakeStore, Shelved
 from tests.simulation.nodes import SILENCE, Fuse, SimulatedNode, Steps, TaskFailed, release
 from tests.simulation.world import (
-    Condition,
     Ended,
     Pool,
     Process,
     Queue,
     Task,
-    Thread,
     World,
     in_order,
 )
@@ -455,11 +453,9 @@ def _audit(path: Path, wheel: PlannedWheel) -> list[str]:
 
 def replace_threads(uv: Path) -> None:
     """Let the stages use the threads of the simulation."""
-    for module in (rollout, build, fetch, audit):
+    for module in (hooks, build, fetch, audit):
         module.ThreadPoolExecutor = Pool  # type: ignore[attr-defined]
     build.SimpleQueue = Queue  # type: ignore[assignment,misc]
-    shared_playbooks.Condition = Condition  # type: ignore[misc,assignment]
-    shared_playbooks.Thread = Thread  # type: ignore[misc,assignment]
     audit.as_completed = in_order  # type: ignore[assignment]
     about = {"path": str(uv), "file": "uv", "sha256": hashlib.sha256(uv.read_bytes()).hexdigest()}
     wave.installer_for = lambda *_: about  # type: ignore[assignment]

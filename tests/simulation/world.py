@@ -12,7 +12,6 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -290,60 +289,6 @@ class Pool:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is None or not issubclass(kind, Ended):
             self._world.join([future.task for future in self._futures if future.task])
-
-
-class Thread:
-    """Stands in for threading.Thread."""
-
-    def __init__(self, *, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._world = _world_now()
-        self._work = partial(target, *args)
-        self._task: Task | None = None
-
-    def start(self) -> None:
-        """Start a task of the same process."""
-        self._task = self._world.start(self._work, self._world.current().process)
-
-    def join(self) -> None:
-        """Wait until it has ended."""
-        assert self._task
-        self._world.join([self._task])
-
-
-class Condition:
-    """Stands in for threading.Condition; only one task runs at a time, so the lock is nothing."""
-
-    def __init__(self) -> None:
-        self._world = _world_now()
-        self._waiting: dict[Task, None] = {}
-
-    def __enter__(self) -> Condition:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until another task calls `notify_all`, or until the time is over."""
-        self._waiting[self._world.current()] = None
-        try:
-            if timeout is None:
-                self._world.wait()
-            else:
-                self._world.sleep(timeout)
-        finally:
-            self._waiting.pop(self._world.current(), None)
-
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait until the predicate is true, or until the time is over."""
-        until = self._world.now + (timeout or 0)
-        while not (outcome := predicate()) and (timeout is None or self._world.now < until):
-            self.wait(None if timeout is None else until - self._world.now)
-        return outcome
-
-    def notify_all(self) -> None:
-        """Wake the tasks that wait."""
-        for task in self._waiting:
-            self._world.wake(task)
 
 
 class Queue:

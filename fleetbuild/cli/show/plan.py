@@ -9,7 +9,6 @@ from statistics import mean
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fleetbuild.apply.rollout import GROUPS_AT_ONCE
 from fleetbuild.cli.show.output import fits
 from fleetbuild.cli.show.targets import (
     members,
@@ -142,10 +141,9 @@ def _time(plan: Plan, step_seconds: Mapping[str, float]) -> Iterator[str]:
     steps = {group.name: _steps(plan, group) for group in plan.groups}
     seconds = {name: number * step_seconds.get(name, usual) for name, number in steps.items()}
     last = max(seconds, key=lambda name: seconds[name])
-    whole = max(seconds[last], sum(seconds.values()) / GROUPS_AT_ONCE)
     each = duration(step_seconds.get(last, usual))
     slowest = f": {count(steps[last], 'step')} of {each} each in {last}" if steps[last] > 1 else ""
-    yield f"  The rollout takes about {duration(whole)}{slowest}, as in the last apply."
+    yield f"  The rollout takes about {duration(seconds[last])}{slowest}, as in the last apply."
 
 
 def hook_lines(plan: Plan) -> Iterator[str]:

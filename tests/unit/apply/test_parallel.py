@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from fleetbuild.apply.rollout import run_in_parallel
+from fleetbuild.apply.hooks import run_in_parallel
 
 
 def test_jobs_run_independently_and_results_keep_their_order() -> None:

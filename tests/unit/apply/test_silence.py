@@ -38,21 +38,31 @@ def of(result: Result, name: str) -> NodeResult:
     return next(node for node in result.nodes if node.node == name)
 
 
-def test_a_group_that_waits_does_not_delay_other_groups(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_other_nodes_of_a_step_serve_while_one_waits(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-1"] = "waits"
+    fleet.answers.set()
     told: list[Event] = []
-
-    def look(_: str) -> None:
-        installed = {e.node for e in told if (e.stage, e.state) == ("activate", "ok")}
-        if {"avx2-1"} <= installed:  # the other group is at its second wave meanwhile
-            fleet.answers.set()
-
-    fleet.during = look
     result = apply(fleet, tmp_path, told)
     assert states(result) == "+++++++"
     (waiting,) = [event for event in told if event.state == "waiting"]
     assert (waiting.node, waiting.message) == ("avx-1", "waiting for avx-1 (40 s)")
     assert (waiting.group, waiting.stage) == (FIVE.name, "install")
+    served = next(e for e in told if (e.stage, e.state, e.node) == ("activate", "ok", "avx2-1"))
+    assert told.index(served) < told.index(waiting)  # of the same step
+
+
+def test_a_step_is_one_playbook_for_all_groups(fleet: FakeFleet, tmp_path: Path) -> None:
+    apply(fleet, tmp_path, serial=2)
+    assert [nodes for name, nodes in fleet.calls if name == "install.yml"] == [
+        ["avx-1", "avx2-1"], ["avx-2", "avx-3", "avx2-2"], ["avx-4", "avx-5"],
+    ]  # fmt: skip
+
+
+def test_a_group_that_stops_takes_part_in_no_further_step(fleet: FakeFleet, tmp_path: Path) -> None:
+    fleet.trouble["install.yml", "avx-1"] = "install"
+    apply(fleet, tmp_path, serial=1)
+    installs = [nodes for name, nodes in fleet.calls if name == "install.yml"]
+    assert installs == [["avx-1", "avx2-1"], ["avx2-2"]]
 
 
 def test_a_lost_node_is_named_with_its_step_and_finished_by_the_next_apply(

@@ -232,8 +232,8 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
     assert any("in 1 step;" in line for line in report.rollout_lines(plan(groups=(few,))))
 
 
-def test_ten_groups_take_longer_than_eight() -> None:
-    """Eight install side by side."""
+def test_ten_groups_take_as_long_as_the_slowest() -> None:
+    """They take their steps together."""
     groups = [
         group("avx2", [f"{name}-{number}" for number in range(4)], wheel("reuse", "avx2"),
               Installs(install=tuple(f"{name}-{number}" for number in range(4))))
@@ -241,9 +241,8 @@ def test_ten_groups_take_longer_than_eight() -> None:
         for name in "abcdefghij"
     ]  # fmt: skip
     took = {"a": 8.0, "b": 12.0}  # of the others it is not known
-    eight = " ".join(report.rollout_lines(plan(groups=groups[:8]), took))
-    assert "about 48 s: 4 steps of 12 s each in b, as" in eight
-    assert "about 50 s: 4 steps" in " ".join(report.rollout_lines(plan(groups=groups), took))
+    lines = " ".join(report.rollout_lines(plan(groups=groups), took))
+    assert "about 48 s: 4 steps of 12 s each in b, as" in lines
 
 
 def test_reasons_for_apply_to_refuse_are_shown() -> None:

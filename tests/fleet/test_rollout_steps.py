@@ -1,4 +1,4 @@
-"""Two groups whose waves share a playbook, while a node of one group hangs."""
+"""Two groups that take their steps together, while a node of one group hangs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUPS = {"one": ["one-1", "one-2"], "two": ["two-1", "two-2", "two-3"]}
 HARDWARE = {"one": "avx", "two": "avx2"}
 
 
-def test_a_node_that_hangs_does_not_hold_up_the_batches_of_another_group(
+def test_the_others_of_a_step_serve_while_a_node_hangs_and_the_next_step_follows(
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
     nodes = {node: {"hardware": HARDWARE[name]} for name in GROUPS for node in GROUPS[name]}
@@ -34,7 +34,7 @@ def test_a_node_that_hangs_does_not_hold_up_the_batches_of_another_group(
             waves.append(event)
         if (event.stage, event.state) == ("activate", "ok"):
             active.append(str(event.node))
-            if len(active) == 3:
+            if len(active) == 1:
                 lab.exec("one-1", "rm /etc/hangs", check=True)
 
     config = Config.model_validate({"rollout": {"canary": 1, "serial": 1}})
@@ -45,7 +45,7 @@ def test_a_node_that_hangs_does_not_hold_up_the_batches_of_another_group(
     assert sorted(list(group.nodes) for group in plan.groups) == [*GROUPS.values()]
     result = fleet.apply(plan)
     assert {node.state for node in result.nodes} == {"installed"}, result
-    assert active == [*GROUPS["two"], *GROUPS["one"]]
+    assert active[:2] == ["two-1", "one-1"]
     logs = (tmp_path / "state/runs").glob("*-install*.log")
     played = [sorted(name for name in nodes if f"[{name}]" in log.read_text()) for log in logs]
-    assert sorted(played) == [["one-1", "two-1"], ["one-2"], ["two-2"], ["two-3"]]
+    assert sorted(played) == [["one-1", "two-1"], ["one-2", "two-2"], ["two-3"]]
