@@ -453,8 +453,8 @@ class Fleet:
         from fleetbuild.store.wheels import Store
 
         if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
-            emitted = login(_configuration(self._config, "."), delivery or Delivery())
-            return emitted.written(out)
+            domain = _configuration(self._config, ".").kubernetes.label_domain
+            return login(domain, delivery or Delivery()).written(out)
         plan = plan or self._plan()
         store = Store(self._state.store)
         copies = emit_kind(kind).has_wheels

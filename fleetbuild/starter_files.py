@@ -73,6 +73,7 @@ packages:                       # the packages of the release, pinned; one envir
 #   label_domain: fleetbuild.dev
 #   labels: files               # files | nfd (over SSH) | api (through the kubeconfig)
 #   node_name: "{{ kubernetes_node | default(inventory_hostname) }}"
+#   package_labels: false       # true: a label with the version of each planned package
 #   pods:                       # for every pod and Job that is emitted
 #     labels: {}
 #     image_pull_secrets: []

@@ -35,7 +35,6 @@ from fleetbuild.kubernetes.labels.release_labels import (
     hosts,
     is_hardware_label,
     is_label_of,
-    served_labels,
     verified_labels,
 )
 from fleetbuild.models import Facts, Manifest, NodeStatus, Plan
@@ -93,7 +92,7 @@ def with_labels(
         return status
     wanted = dict(names.hardware.get(status.node, {}))
     if current and current.verified:
-        wanted |= served_labels(current, names.domain)
+        wanted |= names.served(current)
     present = {
         key: value
         for key, value in labels.items()
@@ -188,7 +187,7 @@ def _release_labels(plan: Plan, serving: Serving) -> Iterator[tuple[str, Labels 
     """
     for name in hosts(plan):
         if name in serving and plan.facts_source != "cluster":
-            yield name, verified_labels(serving[name], plan.label_domain)
+            yield name, verified_labels(serving[name], plan)
         elif plan.nodes[name].group or name in serving:
             yield name, None
 

@@ -35,8 +35,6 @@ from fleetbuild.kubernetes.manifests.render import (
     warnings,
 )
 from fleetbuild.kubernetes.manifests.snippets import snippets
-from fleetbuild.models import Config
-from fleetbuild.plan.document.files import config_of
 from fleetbuild.store.release_files import release_files
 from fleetbuild.text import fold
 from fleetbuild.windows import windows_files, windows_warnings
@@ -144,12 +142,12 @@ def nodepools(emission: Emission) -> EmittedFiles:
 
 def rbac(emission: Emission) -> EmittedFiles:
     """Return the files of fleetbuild's login."""
-    return login(config_of(emission.plan), emission.delivery)
+    return login(emission.plan.label_domain, emission.delivery)
 
 
-def login(config: Config, delivery: Delivery) -> EmittedFiles:
+def login(label_domain: str, delivery: Delivery) -> EmittedFiles:
     """Return the files of fleetbuild's login. They depend on no plan."""
-    return EmittedFiles(login_files(config.kubernetes.label_domain, delivery.namespace))
+    return EmittedFiles(login_files(label_domain, delivery.namespace))
 
 
 def labeller(emission: Emission) -> EmittedFiles:

@@ -291,6 +291,10 @@ class Kubernetes(Frozen):
         "{{ kubernetes_node | default(inventory_hostname) }}",
         description="a Jinja2 template over the host's variables",
     )
+    package_labels: bool = Field(
+        False,
+        description="whether nodes also get a label for each planned package, with its version",
+    )
     pods: Pods = Pods()
 
 

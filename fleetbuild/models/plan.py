@@ -296,6 +296,7 @@ class Plan(Frozen):
     bandwidth: float | None = None  # Mbit/s for all files that go to nodes
     packages: tuple[str, ...]
     label_domain: str = "fleetbuild.dev"
+    package_labels: bool = False  # whether nodes get a label for each planned package
     labels: LabelsBy = "files"
     build_image: str | None = None  # the image for builds in a cluster
     build_container: str | None = None  # the image for builds on nodes, if they run in containers

@@ -29,9 +29,6 @@ from fleetbuild.kubernetes.labels.labeller import (
     Results,
     matched,
 )
-from fleetbuild.kubernetes.labels.release_labels import (
-    served_labels,
-)
 from fleetbuild.models import Manifest
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import LabelResult
@@ -110,7 +107,7 @@ class ApiLabeller:
         """See Labeller."""
         return self._label(
             {
-                name: self._wanted(name, served_labels(manifest, self._names.domain))
+                name: self._wanted(name, self._names.served(manifest))
                 for name, manifest in served.items()
             }
         )

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
 from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name, label_key
-from fleetbuild.kubernetes.labels.release_labels import DEFAULT
+from fleetbuild.kubernetes.labels.release_labels import DEFAULT, served_labels
 from fleetbuild.models import (
     Config,
     Event,
@@ -44,6 +44,7 @@ class LabelTargets:
 
     domain: str
     release: str = DEFAULT
+    packages: bool = False  # whether each planned package has a label
     nodes: Mapping[str, str] = field(default_factory=dict)  # inventory -> cluster
     hardware: Mapping[str, Labels] = field(default_factory=dict)  # of hosts with known hardware
 
@@ -51,6 +52,10 @@ class LabelTargets:
     def kept_while_changing(self) -> tuple[str, ...]:
         """Which of a node's release labels stay while its release is replaced."""
         return (label_key(self.domain, "group", self.release),)
+
+    def served(self, manifest: Manifest) -> dict[str, str]:
+        """Return the release labels of a node while this verified release serves."""
+        return served_labels(manifest, self.domain, packages=self.packages)
 
     def in_cluster(self, name: str) -> str:
         """Return the Node name of a host."""
@@ -74,6 +79,7 @@ def targets_of_plan(plan: Plan) -> LabelTargets:
     return LabelTargets(
         domain=plan.label_domain,
         release=plan.release,
+        packages=plan.package_labels,
         nodes={name: kubernetes_name(plan, name) for name in plan.nodes},
         hardware=hardware_of_hosts(plan),
     )
@@ -89,7 +95,8 @@ def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> La
         node.name: (kubernetes_node(node, kubernetes.node_name) or node.name).lower()
         for node in inventory.nodes
     }
-    return replace(targets, nodes={**called, **targets.nodes})
+    nodes = {**called, **targets.nodes}
+    return replace(targets, packages=kubernetes.package_labels, nodes=nodes)
 
 
 def matched(names: LabelTargets, there: Collection[str]) -> dict[str, str]:

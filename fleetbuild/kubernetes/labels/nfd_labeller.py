@@ -15,7 +15,6 @@ from fleetbuild.errors import BlockedError
 from fleetbuild.files import write_atomically
 from fleetbuild.kubernetes.labels.feature_files import feature_path, needs_permission
 from fleetbuild.kubernetes.labels.labeller import InUse, Labels, LabelTargets, Results
-from fleetbuild.kubernetes.labels.release_labels import served_labels
 from fleetbuild.models import Manifest
 from fleetbuild.models.result import LabelResult
 from fleetbuild.state import StateDir, one_line
@@ -90,7 +89,7 @@ class NfdLabeller:
         """See Labeller. Nodes whose file is up to date are skipped."""
         lying, hardware = self._files_on_nodes(), self._names.hardware
         wanted = {
-            name: {**hardware.get(name, {}), **served_labels(manifest, self._names.domain)}
+            name: {**hardware.get(name, {}), **self._names.served(manifest)}
             for name, manifest in served.items()
         }
         return self._write(

@@ -82,13 +82,18 @@ def selector_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
 
 def release_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
     """Return the labels of a node while it serves the verified release of this group."""
-    versions = {
+    versions = package_labels(plan, group) if plan.package_labels else {}
+    return dict(sorted({**selector_labels(plan, group), **versions}.items()))
+
+
+def package_labels(plan: Plan, group: PlannedGroup) -> dict[str, str]:
+    """Return a label for each planned package, with its version."""
+    return {
         package_key(plan.label_domain, wheel.package, plan.release): label_value(
             wheel.wheel_version
         )
         for wheel in group.wheels
     }
-    return dict(sorted({**selector_labels(plan, group), **versions}.items()))
 
 
 def node_labels(plan: Plan, group: PlannedGroup, *, verified: bool = True) -> dict[str, str]:

@@ -14,7 +14,8 @@ from fleetbuild.kubernetes.labels.node_labels import (
     kubernetes_name,
     label_key,
     package_key,
-    release_labels,
+    package_labels,
+    selector_labels,
 )
 from fleetbuild.kubernetes.manifests.names import is_subdomain, label_value
 from fleetbuild.models import Manifest, ManifestWheel, Plan, PlannedGroup, PlannedNode
@@ -24,20 +25,26 @@ DEFAULT = "default"
 Serving = Mapping[str, Manifest | None]
 
 
-def served_labels(manifest: Manifest, domain: str) -> dict[str, str]:
-    """Return the labels of a node while this verified release serves, as node_labels has them."""
+def served_labels(manifest: Manifest, domain: str, *, packages: bool) -> dict[str, str]:
+    """Return the labels of a node while this verified release serves, as node_labels has them.
+
+    With `packages`, also a label for each planned package.
+    """
     release = manifest.release
+    wheels = manifest.wheels if packages else ()
     values = {
         label_key(domain, "group", release): manifest.group,
         label_key(domain, "release", release): manifest.id,
-        **{package_key(domain, wheel.package, release): wheel.version for wheel in manifest.wheels},
+        **{package_key(domain, wheel.package, release): wheel.version for wheel in wheels},
     }
     return {key: label_value(value) for key, value in sorted(values.items())}
 
 
-def verified_labels(manifest: Manifest | None, domain: str) -> dict[str, str]:
+def verified_labels(manifest: Manifest | None, plan: Plan) -> dict[str, str]:
     """Return the release labels of a node that serves this; {} before it is verified."""
-    return served_labels(manifest, domain) if manifest and manifest.verified else {}
+    if not manifest or not manifest.verified:
+        return {}
+    return served_labels(manifest, plan.label_domain, packages=plan.package_labels)
 
 
 def as_planned(plan: Plan, works: Collection[str] | None = None) -> dict[str, Manifest | None]:
@@ -76,10 +83,17 @@ def labelled_hosts(plan: Plan, serving: Serving | None) -> Iterator[tuple[str, N
     serving = as_planned(plan) if serving is None else serving
     hardware = hardware_of_hosts(plan)
     groups = () if plan.facts_source == "cluster" else plan.groups
-    ours = sorted({key for group in groups for key in release_labels(plan, group)})
+    # Also those of packages, which the plan before may have set.
+    ours = sorted(
+        {
+            key
+            for group in groups
+            for key in (*selector_labels(plan, group), *package_labels(plan, group))
+        }
+    )
     for host in hosts(plan):
         if host in serving:
-            release = verified_labels(serving[host], plan.label_domain)
+            release = verified_labels(serving[host], plan)
             on = dict(sorted({**hardware.get(host, {}), **release}.items()))
             yield host, NodeLabels(on, tuple(key for key in ours if key not in on))
 

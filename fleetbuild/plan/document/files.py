@@ -89,5 +89,9 @@ def config_of(plan: Plan) -> Config:
     return Config(
         release=plan.release,
         install=Install(path=plan.install_path),
-        kubernetes=Kubernetes(label_domain=plan.label_domain, labels=plan.labels),
+        kubernetes=Kubernetes(
+            label_domain=plan.label_domain,
+            labels=plan.labels,
+            package_labels=plan.package_labels,
+        ),
     )

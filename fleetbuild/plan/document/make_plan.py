@@ -157,6 +157,7 @@ def make_plan(
         bandwidth=config.distribute.bandwidth,
         packages=tuple(package.text for package in packages),
         label_domain=config.kubernetes.label_domain,
+        package_labels=config.kubernetes.package_labels,
         labels=config.kubernetes.labels,
         build_image=config.build.image,
         build_container=config.build.container

@@ -27,7 +27,7 @@ from fleetbuild.kubernetes.labels.labeller import (
 )
 from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
 from fleetbuild.kubernetes.labels.node_labels import node_labels
-from fleetbuild.kubernetes.labels.release_labels import is_release_label, served_labels
+from fleetbuild.kubernetes.labels.release_labels import is_release_label
 from fleetbuild.kubernetes.labels.serving import last_said, note_reply, serving_now
 from fleetbuild.kubernetes.manifests.render import render_labels
 from fleetbuild.models import (
@@ -284,14 +284,17 @@ def test_a_verification_sets_or_removes_labels(told: Told, tmp_path: Path) -> No
 
 def test_a_manifest_makes_the_labels_of_its_plan(fleet: FakeFleet, tmp_path: Path) -> None:
     apply(fleet, Told(), tmp_path)
-    for release in ("default", "staging"):
-        renamed = PLAN.model_copy(update={"release": release})
+    for release, packages in (("default", False), ("staging", True)):
+        changes = {"release": release, "package_labels": packages}
+        renamed = PLAN.model_copy(update=changes)
         run = fleet.run(renamed, tmp_path / "state")
         stored_wheels = dict(fleet.store.shelf)
         made = manifest(run, Progress(stored_wheels=stored_wheels), AVX, "avx-1")
         labels = node_labels(renamed, AVX)
-        known = targets_of_plan(renamed).hardware["avx-1"]
-        assert {**served_labels(made, PLAN.label_domain), **known} == labels
+        targets = targets_of_plan(renamed)
+        known = targets.hardware["avx-1"]
+        assert {**targets.served(made), **known} == labels
+        assert any("/package." in key for key in labels) == packages
         assert not any(is_release_label(key, PLAN.label_domain) for key in known)
         assert known
 
@@ -401,7 +404,6 @@ ON = {
     "fleetbuild.dev/isa": "avx",
     "fleetbuild.dev/group": "cpu-avx-cp311",
     "fleetbuild.dev/release": "r1",
-    "fleetbuild.dev/package.p": "1_cpu.avx",
 }
 
 

@@ -114,7 +114,6 @@ RIGHT = {
     "x.dev/isa": "avx",
     "x.dev/group": "g",
     "x.dev/release": "r1",
-    "x.dev/package.hnswlib": "0.8.0_cpu.avx",
 }
 OTHERS = {"team": "vision", "x.dev/release.staging": "r9", "x.dev/of-someone": "else"}
 

@@ -239,7 +239,7 @@ def test_daemonset_pods_stay_while_the_next_release_is_installed():
         pod_of(render_kustomize(plan, **settings)[f"components/{group.name}/daemonset.yaml"]),
     ]
     old = Manifest(release="default", id="old", group=group.name, python="/p", wheels=())
-    serves = served_labels(old, plan.label_domain)
+    serves = served_labels(old, plan.label_domain, packages=True)
     names = LabelTargets(plan.label_domain)
     changing = {key: serves[key] for key in names.kept_while_changing}
     assert changing == {"fleetbuild.dev/group": group.name}

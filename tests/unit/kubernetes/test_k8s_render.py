@@ -102,7 +102,6 @@ def test_only_verified_nodes_get_release_labels():
         "fleetbuild.dev/class": "cpu-avx2",
         "fleetbuild.dev/group": "cpu-avx2-cp311",
         "fleetbuild.dev/isa": "avx2",
-        "fleetbuild.dev/package.hnswlib": "0.8.0_cpu.avx2",
         "fleetbuild.dev/release": RELEASE_ID,
     }
     (line,) = [line for line in files["labels.sh"].splitlines() if " gpu-1 " in line]

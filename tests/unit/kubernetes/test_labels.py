@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
@@ -61,7 +62,7 @@ versions = st.builds(
 )
 def test_any_plan_gives_valid_labels(version, package, group, node, release):
     planned = make_group((node,), name=group, wheels=(make_wheel(package, version),))
-    plan = make_plan((planned,), names={node: node}, release=release)
+    plan = make_plan((planned,), names={node: node}, release=release, package_labels=True)
     assert taken(node_labels(plan, planned))
     for name, labels in labels_by_node(plan, as_planned(plan, {node})).items():
         assert SUBDOMAIN.match(name)
@@ -76,7 +77,7 @@ def test_no_two_versions_have_one_label(one, other):
     for version in (one, other):
         wheel = make_wheel("torch", str(Version(version)))
         planned = make_group(wheels=(wheel,))
-        labels = release_labels(make_plan((planned,)), planned)
+        labels = release_labels(make_plan((planned,), package_labels=True), planned)
         values.append(labels["fleetbuild.dev/package.torch"])
     assert (values[0] == values[1]) == (str(Version(one)) == str(Version(other)))
 
@@ -91,11 +92,15 @@ def test_labels_are_hardware_or_release_labels():
     assert all(is_release_label(key, plan.label_domain) for key in release)
 
 
-def test_labels_of_other_nodes_are_removed():
-    plan = make_plan()
+@pytest.mark.parametrize("packages", [True, False])
+def test_labels_of_other_nodes_are_removed(packages):
+    """Those of packages also where the setting was changed."""
+    plan = make_plan(package_labels=packages)
     labels = labels_by_node(plan, as_planned(plan, {"a"}))
-    assert labels["a"].off == ()
-    assert set(labels["b"].off) == labels["a"].on.keys() - labels["b"].on.keys()
+    package = "fleetbuild.dev/package.hnswlib"
+    assert (package in labels["a"].on) == packages
+    assert labels["a"].off == (() if packages else (package,))
+    assert set(labels["b"].off) == {*labels["a"].on, package} - labels["b"].on.keys()
 
 
 DOMAIN = "fleetbuild.dev"
@@ -106,7 +111,8 @@ packages = st.from_regex(r"[a-z0-9]{1,80}(-[a-z0-9]{1,9}){0,3}", fullmatch=True)
 def labelled(release, *names):
     wheels = [make_wheel(name) for name in names]
     planned = make_group(wheels=tuple(wheels))
-    return node_labels(make_plan((planned,), release=release), planned)
+    plan = make_plan((planned,), release=release, package_labels=True)
+    return node_labels(plan, planned)
 
 
 def related(name):

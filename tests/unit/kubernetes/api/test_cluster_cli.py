@@ -84,7 +84,6 @@ def test_verified_nodes_get_all_labels_and_others_what_their_hardware_says(
     assert ran.exit_code == 0, ran.output
     assert ours(api, "kube-a") == {
         "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx2-cp311", "release": RELEASE_ID,
-        "package.p": "1_cpu.avx2",
     }  # fmt: skip
     assert ours(api, "b") == {"class": "cpu-avx2", "isa": "avx2"}
     assert ours(api, "c") == {"class": "cpu-avx2", "isa": "avx2", "release": "of-before"}

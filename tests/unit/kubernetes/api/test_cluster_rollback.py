@@ -44,11 +44,8 @@ OLD = Manifest(
         ),
     ),
 )  # fmt: skip
-BACK = {
-    "class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx-cp311", "release": "older",
-    "package.p": "0.9_cpu.avx",
-}  # fmt: skip
-NEW = {**BACK, "group": "cpu-avx2-cp311", "release": RELEASE_ID, "package.p": "1_cpu.avx2"}
+BACK = {"class": "cpu-avx2", "isa": "avx2", "group": "cpu-avx-cp311", "release": "older"}
+NEW = {**BACK, "group": "cpu-avx2-cp311", "release": RELEASE_ID}
 FLEET = Inventory(
     source="i.yml", nodes=tuple(Node(name=name, login=Login(host=name)) for name in ("a", "b"))
 )
