@@ -63,19 +63,20 @@ def oldest(version: str) -> str:
 
 def environment(name: str, path: str, core: str) -> str:
     """Return the Python of a virtual environment with this ansible-core."""
-    uv, folder = find_uv_bin(), _FOLDER / name
-    program = folder / "bin" / "python"
-    if not program.exists():
+    uv, folder = find_uv_bin(), str(_FOLDER / name)
+    program = f"{folder}/bin/python"
+    if not Path(program).exists():
         subprocess.run([uv, "venv", "--quiet", "--seed", "--python", path, folder], check=True)
-    install = [uv, "pip", "install", "--quiet", "--python", program, "--editable", CHECKOUT]
+    install = [uv, "pip", "install", "--quiet", "--python", program, "--editable", "."]
     packages = ["--group", "unit", "--upgrade-package", "ansible-core", core, "molecule>=24"]
     subprocess.run([*install, *packages], check=True, cwd=CHECKOUT)
-    return str(program)
+    return program
 
 
 def commands() -> dict[str, list[str]]:
     """Make the environments; return the command of each part of the tests."""
-    pairs, unit = {}, {}
+    pairs: dict[str, str] = {}
+    unit: dict[str, list[str]] = {}
     for version in PYTHONS:
         path = python(version)
         if not path:
@@ -85,11 +86,10 @@ def commands() -> dict[str, list[str]]:
         pairs[old] = environment(old, path, f"ansible-core=={oldest(version)}.*")
         pairs[new] = environment(new, path, "ansible-core")
         unit |= {old: _pytest(pairs[old], _OLDEST), new: _pytest(pairs[new], _NEWEST)}
-    own = f"{sys.version_info.major}.{sys.version_info.minor}-newest"
-    unit.pop(own, None)  # make test runs it
     first, *_, last = pairs
-    nodes = {f"{name}-nodes": _pytest(pairs[name], _NODES) for name in (first, last)}
-    return nodes | unit
+    parts = {f"{name}-nodes": _pytest(pairs[name], _NODES) for name in (first, last)} | unit
+    own = f"{sys.version_info.major}.{sys.version_info.minor}-newest"
+    return {name: part for name, part in parts.items() if own not in name}  # make test runs it
 
 
 def _pytest(program: str, tests: Sequence[str]) -> list[str]:
