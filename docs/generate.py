@@ -149,11 +149,12 @@ def cli_page() -> str:
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    children = getattr(command, "commands", {})
-    if not children:
+    if not hasattr(command, "list_commands"):
         yield name, command
-    for key, child in children.items():
-        yield from _commands(child, f"{name} {key}")
+        return
+    context = typer.Context(command)  # extensions add commands when they are asked for
+    for key in command.list_commands(context):
+        yield from _commands(command.get_command(context, key), f"{name} {key}")
 
 
 def _params(command: Any) -> list[str]:

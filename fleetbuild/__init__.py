@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleetbuild.config import find_config, load_config
     from fleetbuild.doctor import Finding
     from fleetbuild.emit.emission import Emission, EmittedFiles
-    from fleetbuild.emit.kinds import EmitKind, emit_kinds
+    from fleetbuild.emit.kinds import emit_kinds
     from fleetbuild.errors import (
         BlockedError,
         CaptureError,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         StalePlanError,
         UsageError,
     )
+    from fleetbuild.extension import EmitKind, Extension
     from fleetbuild.fleet import Fleet
     from fleetbuild.fleet_store import FleetStore
     from fleetbuild.kubernetes.api import Cluster
@@ -93,7 +94,8 @@ _MODULES = {
     "CheckRow": "plan.check",
     "Cluster": "kubernetes.api",
     "Delivery": "kubernetes.manifests.options",
-    "EmitKind": "emit.kinds",
+    "EmitKind": "extension",
+    "Extension": "extension",
     "Emission": "emit.emission",
     "EmittedFiles": "emit.emission",
     "Explanation": "plan.explain",
@@ -138,6 +140,7 @@ __all__ = [
     "EmittedFiles",
     "Event",
     "Explanation",
+    "Extension",
     "Facts",
     "Finding",
     "Fleet",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fleetbuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from fleetbuild.emit.emission import EmittedFiles
     from fleetbuild.models import Config, PlannedWheel
     from fleetbuild.models._base import Frozen
     from fleetbuild.models.revocation import Revocations
@@ -38,6 +39,29 @@ class SignedRelease(NamedTuple):
 Sign = Callable[[Mapping[str, Any]], SignedRelease]
 
 
+class EmitKind(NamedTuple):
+    """One kind of files that `fleetbuild emit` writes, and the function that makes them."""
+
+    name: str  # the word after `fleetbuild emit`
+    # module:name. It takes an Emission and returns EmittedFiles; its keyword parameters are options
+    # of the command, and its docstring is the command's help.
+    function: str
+    has_releases: bool = True  # groups that need a revoked wheel are left out
+    has_wheels: bool = False  # the wheels are fetched, and copied beside the files
+
+    def load(self) -> Callable[..., EmittedFiles]:
+        """Return the function."""
+        try:
+            function: Callable[..., EmittedFiles] = pkgutil.resolve_name(self.function)
+        except Exception as problem:  # a stranger's package may fail in any way
+            raise UsageError(
+                f"emit {self.name} cannot be loaded from {self.function}:"
+                f" {type(problem).__name__}: {problem}.",
+                "Repair or uninstall the package of that module.",
+            ) from problem
+        return function
+
+
 class Extension:
     """A guest of the core: override what it needs. Imports that take time belong in the methods."""
 
@@ -53,6 +77,10 @@ class Extension:
 
         Called when the command line starts. `store_push` becomes `fleetbuild store push`.
         """
+        return ()
+
+    def emit_kinds(self) -> Sequence[EmitKind]:
+        """Return its kinds of `fleetbuild emit`. Called when one of them or their list is asked."""
         return ()
 
     def revocations(self, store: Path, seen: Iterable[tuple[str, str]] = ()) -> Revocations:

@@ -1,55 +1,16 @@
-"""The kinds of files that `fleetbuild emit` writes: one table of ours and of installed plug-ins.
+"""The kinds of files that `fleetbuild emit` writes: the core's table, and those of extensions.
 
-In: entry points. Out: `EmitKind`s. A plug-in is a package with an entry point of the group
-`fleetbuild.emitters`: its name is the kind, its value a function that takes an `Emission` and
-returns `EmittedFiles`. Its keyword parameters are options of `fleetbuild emit NAME`.
+In: extensions. Out: `EmitKind`s by name. An extension does not replace a kind of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-
-import fleetbuild
 from fleetbuild.errors import UsageError
-
-ENTRY_POINTS = "fleetbuild.emitters"
-
-
-@dataclass(frozen=True)
-class EmitKind:
-    """One kind of files, and the function that makes them."""
-
-    entry_point: EntryPoint
-    has_releases: bool = True  # groups that need a revoked wheel are left out
-    has_wheels: bool = False  # the wheels are fetched, and copied beside the files
-
-    @property
-    def name(self) -> str:
-        """Return the word after `fleetbuild emit`."""
-        return self.entry_point.name
-
-    def load(self) -> Callable[..., fleetbuild.EmittedFiles]:
-        """Return the function that makes the files."""
-        try:
-            function = self.entry_point.load()
-            if not callable(function):
-                raise TypeError(f"{self.entry_point.value} is not a function")
-        except Exception as problem:  # a plug-in may fail in any way
-            package = self.entry_point.dist.name if self.entry_point.dist else "its package"
-            raise UsageError(
-                f"The plug-in for emit {self.name} cannot be loaded:"
-                f" {type(problem).__name__}: {problem}.",
-                f"Repair or uninstall {package}.",
-            ) from problem
-        loaded: Callable[..., fleetbuild.EmittedFiles] = function
-        return loaded
+from fleetbuild.extension import EmitKind, extensions
 
 
 def _own(name: str, *, has_releases: bool = True, has_wheels: bool = False) -> EmitKind:
-    function = f"fleetbuild.emit.writers:{name}"
-    return EmitKind(EntryPoint(name, function, ENTRY_POINTS), has_releases, has_wheels)
+    return EmitKind(name, f"fleetbuild.emit.writers:{name}", has_releases, has_wheels)
 
 
 _OWN = (
@@ -61,8 +22,6 @@ _OWN = (
     _own("helm"),
     _own("containers", has_wheels=True),
     _own("builds"),
-    _own("nix", has_wheels=True),
-    _own("flox", has_wheels=True),
     _own("dra", has_releases=False),
     _own("kueue", has_releases=False),
     _own("nodepools"),
@@ -74,11 +33,9 @@ _OWN = (
 
 
 def emit_kinds() -> dict[str, EmitKind]:
-    """Return every kind by its name. A plug-in does not replace a kind of ours."""
-    plug_ins = {
-        entry_point.name: EmitKind(entry_point) for entry_point in entry_points(group=ENTRY_POINTS)
-    }
-    return {**plug_ins, **{kind.name: kind for kind in _OWN}}
+    """Return every kind by its name."""
+    added = (kind for extension in extensions() for kind in extension.emit_kinds())
+    return {kind.name: kind for kind in (*added, *_OWN)}
 
 
 def emit_kind(name: str) -> EmitKind:

@@ -9,12 +9,10 @@ from fleetbuild.apply.cluster_builds import cluster_builds
 from fleetbuild.emit.dra import FILE as DEVICE_CLASSES
 from fleetbuild.emit.dra import device_classes, no_limits
 from fleetbuild.emit.emission import Emission, EmittedFiles
-from fleetbuild.emit.flox import flox_files, flox_warnings
 from fleetbuild.emit.karpenter import node_pools
 from fleetbuild.emit.kueue import FILE as FLAVORS
 from fleetbuild.emit.kueue import resource_flavors
 from fleetbuild.emit.labeller import labeller_files
-from fleetbuild.emit.nix import nix_files
 from fleetbuild.emit.policy import FILE as POLICY
 from fleetbuild.emit.policy import wants_policy
 from fleetbuild.emit.rbac import login_files
@@ -76,7 +74,7 @@ def labels(emission: Emission) -> EmittedFiles:
 
 
 def nfd(emission: Emission) -> EmittedFiles:
-    """Return the feature files for nfd-worker and the rules for nfd-master."""
+    """Write files and rules for Node Feature Discovery (NFD)."""
     plan, serving = emission.plan, emission.serving
     hidden = [name for name, node in plan.nodes.items() if NOT_PUBLISHED in node.warnings]
     messages = (
@@ -103,25 +101,12 @@ def containers(emission: Emission) -> EmittedFiles:
 
 
 def builds(emission: Emission) -> EmittedFiles:
-    """Return the plan's builds as Jobs in the cluster."""
+    """Write the plan's builds as Jobs in the cluster."""
     return EmittedFiles(*cluster_builds(emission.plan, emission.delivery.pods))
 
 
-def nix(emission: Emission) -> EmittedFiles:
-    """Return a Nix expression for each group."""
-    wheels, messages = emission.releases("Nix expression")
-    return EmittedFiles(nix_files(emission.plan, wheels), messages)
-
-
-def flox(emission: Emission) -> EmittedFiles:
-    """Return a Flox environment for each group."""
-    plan = emission.plan
-    wheels, messages = emission.releases("Flox environment")
-    return EmittedFiles(flox_files(plan, wheels), (*messages, *flox_warnings(plan)))
-
-
 def dra(emission: Emission) -> EmittedFiles:
-    """Return a DeviceClass for each SM."""
+    """Write a DeviceClass per SM."""
     if text := device_classes(emission.plan):
         without = no_limits(emission.plan.label_domain)
         return EmittedFiles({DEVICE_CLASSES: text}, (without,) if without else ())
@@ -129,7 +114,7 @@ def dra(emission: Emission) -> EmittedFiles:
 
 
 def kueue(emission: Emission) -> EmittedFiles:
-    """Return a ResourceFlavor for each class."""
+    """Write a ResourceFlavor per class."""
     if text := resource_flavors(emission.plan):
         return EmittedFiles({FLAVORS: text})
     return EmittedFiles({}, ("No group of the plan has wheels, so no flavor is written.",))
@@ -163,5 +148,8 @@ def policy(emission: Emission) -> EmittedFiles:
 
 
 def windows(emission: Emission) -> EmittedFiles:
-    """Return a build script for each group of Windows nodes."""
+    """Write a PowerShell build script per group of Windows nodes.
+
+    fleetbuild itself does not build there.
+    """
     return EmittedFiles(windows_files(emission.plan), windows_warnings(emission.plan))

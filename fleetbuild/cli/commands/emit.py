@@ -1,7 +1,7 @@
 """`fleetbuild emit KIND`: write files from the last plan, with labels of what serves on each node.
 
-Each kind is a command with its own options. Kinds of plug-ins are commands too: their options are
-the keyword parameters of the plug-in's function.
+Each kind is a command with its own options. Kinds of extensions are commands too: their options are
+the keyword parameters of the function.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _options_of(command: Any) -> set[str]:
 
 
 class KindGroup(TyperGroup):
-    """The kinds as commands. A plug-in is loaded when its command is shown or run."""
+    """The kinds as commands. One of an extension is loaded when its command is shown or run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all kinds."""
@@ -238,10 +238,10 @@ class KindGroup(TyperGroup):
         if (ours := super().get_command(ctx, cmd_name)) is not None:
             return ours
         kind = fleetbuild.emit_kinds().get(cmd_name)
-        return _plug_in_command(kind) if kind else None
+        return _command_of(kind) if kind else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Refuse a kind that neither fleetbuild nor a plug-in has."""
+        """Refuse a kind that neither the core nor an extension has."""
         if args and args[0] not in self.list_commands(ctx):
             kinds = ", ".join(self.list_commands(ctx))
             refuse(
@@ -395,30 +395,8 @@ def policy(*, image_prefix: ImagePrefix = None, out: Out = None, output: OutputO
         _emit(run, "policy", out, delivery=delivery)
 
 
-def _without_options(kind: str, help_: str) -> None:
-    def command(*, out: Out = None, output: OutputOptions) -> None:
-        with output.session() as run:
-            _emit(run, kind, out)
-
-    app.command(name=kind, cls=KindCommand, help=help_)(expand(command))
-
-
-for _kind, _help in {
-    "nfd": "Write files and rules for Node Feature Discovery (NFD).",
-    "builds": "Write the plan's builds as Jobs in the cluster.",
-    "nix": "Write Nix expressions that install each group's wheels.\n\n"
-    "They install by hash, or build the group's target from nixpkgs.",
-    "flox": "Write Flox environments that install each group's wheels.",
-    "dra": "Write a DeviceClass per SM.",
-    "kueue": "Write a ResourceFlavor per class.",
-    "windows": "Write a PowerShell build script per group of Windows nodes.\n\n"
-    "fleetbuild itself does not build there.",
-}.items():
-    _without_options(_kind, _help)
-
-
-def _plug_in_command(kind: EmitKind) -> Any:
-    """Return the command of a plug-in, with the keyword parameters of its function as options."""
+def _command_of(kind: EmitKind) -> Any:
+    """Return the command of a kind, with the keyword parameters of its function as options."""
     broken: UsageError | None = None
     try:
         function = kind.load()
@@ -427,7 +405,7 @@ def _plug_in_command(kind: EmitKind) -> Any:
             for parameter in inspect.signature(function, eval_str=True).parameters.values()
             if parameter.kind is parameter.KEYWORD_ONLY
         ]
-        help_ = inspect.getdoc(function) or f"Write {kind.name}, by a plug-in."
+        help_ = inspect.getdoc(function) or f"Write {kind.name}, by an extension."
     except UsageError as problem:
         broken, own, help_ = problem, [], problem.message
 

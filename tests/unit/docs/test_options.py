@@ -52,8 +52,10 @@ def options_by_command() -> dict[str, set[str]]:
         }
         found[name] = names | {"--help"}
         found[""] |= names
-        for below, inner in getattr(command, "commands", {}).items():
-            collect(inner, f"{name} {below}".strip())
+        if hasattr(command, "list_commands"):
+            context = typer.Context(command)  # extensions add commands when they are asked for
+            for below in command.list_commands(context):
+                collect(command.get_command(context, below), f"{name} {below}".strip())
 
     root: Any = typer.main.get_command(app)
     found[""] |= {word for parameter in root.params for word in parameter.opts}

@@ -1,4 +1,4 @@
-"""Kinds of `emit` that an installed distribution adds by an entry point."""
+"""Kinds of `emit` that an installed extension adds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,16 @@ from typing import Annotated
 
 import typer
 
-from fleetbuild import Emission, EmittedFiles, UsageError
+from fleetbuild import EmitKind, Emission, EmittedFiles, Extension, UsageError
+
+
+class Hosts(Extension):
+    def emit_kinds(self):
+        names = {"hosts": "hosts", "broken": "gone", "k8s": "k8s"}
+        return [EmitKind(name, f"host_lists:{names[name]}") for name in names]
+
+
+extension = Hosts()
 
 
 def hosts(
@@ -42,10 +51,8 @@ def k8s(emission: Emission) -> EmittedFiles:
     return EmittedFiles({"stolen.txt": ""})
 '''
 ENTRY_POINTS = b"""\
-[fleetbuild.emitters]
-hosts = host_lists:hosts
-broken = host_lists:gone
-k8s = host_lists:k8s
+[fleetbuild.extensions]
+hosts = host_lists:extension
 """
 
 
@@ -83,7 +90,7 @@ def run(installed: Path, planned: Path, *words: str) -> subprocess.CompletedProc
 def test_a_plug_in_is_a_command_with_its_own_options(installed: Path, planned: Path) -> None:
     help_ = run(installed, planned, "--help").stdout
     assert "hosts       Write the hosts of each group as a list." in help_
-    assert "broken      The plug-in for emit broken cannot be loaded" in help_
+    assert "broken      emit broken cannot be loaded from host_lists:gone" in help_
     options = run(installed, planned, "hosts", "--help").stdout
     assert "--region " in options
     assert "Where the nodes stand." in options
@@ -102,10 +109,10 @@ def test_a_plug_in_is_a_command_with_its_own_options(installed: Path, planned: P
     [
         (("hosts", "--region", "moon"), "error: Nobody is there."),
         (("hosts", "--way", "init"), "error: --way does not go with emit hosts."),
-        (("broken",), "error: The plug-in for emit broken cannot be loaded: AttributeError"),
+        (("broken",), "error: emit broken cannot be loaded from host_lists:gone: AttributeError"),
         (
             ("nobody",),
-            "nodepools, rbac, labeller, policy, nfd, builds, nix, flox, dra, kueue, windows",
+            "rbac, labeller, policy, broken, builds, dra, flox, hosts, kueue, nfd, nix, windows",
         ),
     ],
 )

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.emit.flox import flox_files, flox_warnings
-from fleetbuild.emit.nix import nix_files
+from fleetbuild.extensions.nix.flox import flox_files, flox_warnings
+from fleetbuild.extensions.nix.nix import nix_files
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, ReleaseFile, TargetLibc
 from tests.factories.delivery import wheels_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from fleetbuild.emit.emission import Emission, EmittedFiles
 from fleetbuild.models import Plan, PlannedGroup, PlannedWheel, ReleaseFile, Target
 
 _HEAD = "# Written by fleetbuild emit for the group {group}.\n"
@@ -88,6 +89,15 @@ builtins.mapAttrs (name: _: pkgs.{python}.pkgs.${{name}}) planned
 
 _TOOLKIT = """
         cudaPackages = previous.{name} or (throw "This nixpkgs has no CUDA {version}.");"""
+
+
+def nix(emission: Emission) -> EmittedFiles:
+    """Write Nix expressions that install each group's wheels.
+
+    They install by hash, or build the group's target from nixpkgs.
+    """
+    wheels, messages = emission.releases("Nix expression")
+    return EmittedFiles(nix_files(emission.plan, wheels), messages)
 
 
 def nix_files(plan: Plan, wheels: Mapping[str, Sequence[ReleaseFile]]) -> dict[str, str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from fleetbuild.emit.nix import from_source, python_attribute, system_of, text
+from fleetbuild.emit.emission import Emission, EmittedFiles
+from fleetbuild.extensions.nix.nix import from_source, python_attribute, system_of, text
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
 from fleetbuild.models.release import requirements
 
@@ -45,6 +46,13 @@ on-activate = '''
 systems = ["{system}"]
 cuda-detection = {cuda}
 """
+
+
+def flox(emission: Emission) -> EmittedFiles:
+    """Write Flox environments that install each group's wheels."""
+    plan = emission.plan
+    wheels, messages = emission.releases("Flox environment")
+    return EmittedFiles(flox_files(plan, wheels), (*messages, *flox_warnings(plan)))
 
 
 def flox_files(plan: Plan, wheels: Mapping[str, Sequence[ReleaseFile]]) -> dict[str, str]:
