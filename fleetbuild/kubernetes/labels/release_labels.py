@@ -83,7 +83,7 @@ def labelled_hosts(plan: Plan, serving: Serving | None) -> Iterator[tuple[str, N
     serving = as_planned(plan) if serving is None else serving
     hardware = hardware_of_hosts(plan)
     groups = () if plan.facts_source == "cluster" else plan.groups
-    # Also those of packages, which the plan before may have set.
+    # Package labels too: the plan before may have set them.
     ours = sorted(
         {
             key
