@@ -55,7 +55,7 @@ class EmitKind(NamedTuple):
             function: Callable[..., EmittedFiles] = pkgutil.resolve_name(self.function)
         except Exception as problem:  # a stranger's package may fail in any way
             raise UsageError(
-                f"emit {self.name} cannot be loaded from {self.function}:"
+                f"The kind {self.name} of emit cannot be loaded from {self.function}:"
                 f" {type(problem).__name__}: {problem}.",
                 "Repair or uninstall the package of that module.",
             ) from problem

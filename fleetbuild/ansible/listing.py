@@ -1,7 +1,7 @@
 """List an inventory with `ansible-inventory --list`, and reduce its errors to one sentence.
 
 In: an inventory source, limit and secrets. Out: a `Listing`; InventoryError names what to fix.
-What Ansible refuses is told in Ansible's words, without values: these may be passwords.
+What Ansible refuses keeps Ansible's words, without values: these may be passwords.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Ansible refuses in an inventory is told in its words, and no message holds a value."""
+"""What Ansible refuses in an inventory keeps its words, and no message holds a value."""
 
 from __future__ import annotations
 
