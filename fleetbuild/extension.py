@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fleetbuild.errors import UsageError
 
@@ -36,7 +36,16 @@ class SignedRelease(NamedTuple):
     signature: str
 
 
-Sign = Callable[[Mapping[str, Any]], SignedRelease]
+class Signer(Protocol):
+    """Signs what a run makes, in the operator's name."""
+
+    def __call__(self, about: Mapping[str, Any]) -> SignedRelease:
+        """Return the statement about a release, with what belongs into it, and its signature."""
+        ...
+
+    def text(self, text: str, purpose: str) -> str:
+        """Return the signature of a text; it counts for this purpose alone."""
+        ...
 
 
 class EmitKind(NamedTuple):
@@ -105,7 +114,7 @@ class Extension:
     ) -> None:
         """Write files beside a stored wheel. Called once for each, before its folder appears."""
 
-    def signer(self, config: Config, folder: Path) -> Sign | None:
+    def signer(self, config: Config, folder: Path) -> Signer | None:
         """Return what signs statements about releases, if the configuration asks for that.
 
         Called before the first stage of an apply; paths are relative to `folder`.

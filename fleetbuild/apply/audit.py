@@ -89,6 +89,7 @@ def _audit(
             # In a container, the plan's compiler with its image is all that counts.
             toolchain=builder.toolchain if builder and not image else {},
             cached=result.cached,
+            sign=run.tools.sign,
         ),
     )
     path.unlink()  # the store has it now

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.extension import Sign
+from fleetbuild.extension import Signer
 from fleetbuild.journal import Journal
 from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
 from fleetbuild.kubernetes.labels.release_labels import Serving
@@ -95,8 +95,8 @@ class Tools:
     audit: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     import_names_of: Callable[[Path], tuple[str, ...]]
     render_manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
-    # Signs the statement about a release, if the configuration asks for signatures.
-    sign: Sign | None = None
+    # Signs statements about releases and wheels, if the configuration asks for that.
+    sign: Signer | None = None
     labels: Labeller = field(default_factory=ManualLabels)
     # Groups of a plan that need a recalled wheel or file, with the reason.
     revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.plan import LockedFile
 from fleetbuild.models.target import Floors, TargetLibc
+
+if TYPE_CHECKING:
+    from fleetbuild.extension import Signer
 
 
 class WheelRecord(Frozen):
@@ -34,12 +40,15 @@ class WheelRecord(Frozen):
     needs: tuple[str, ...] = ()  # linked libraries that it does not contain
 
 
-class BuildContext(Frozen):
+@dataclass(frozen=True)
+class BuildContext:
     """What the run knows about a build, beside the planned wheel."""
 
     plan_digest: str = ""
-    toolchain: dict[str, tuple[str, ...]] = {}  # of the builder: tool -> versions
+    # Of the builder: tool -> versions.
+    toolchain: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cached: bool = False  # an earlier run built it; nothing here says when
+    sign: Signer | None = None
 
 
 NO_CONTEXT = BuildContext()

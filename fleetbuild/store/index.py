@@ -50,9 +50,9 @@ def _link(file: ReleaseFile, folder: Path, home: Path, copy: bool) -> str:
         path.parent.mkdir(exist_ok=True)
         if not (path.is_file() and sha256_of(path) == file.sha256):
             _copy(file.path, path)
-        origin = file.path.with_name(f"{file.path.name}.intoto.json")
-        if origin.is_file() and origin.parent != path.parent:
-            _copy(origin, path.with_name(origin.name))
+        for beside in file.path.parent.iterdir():  # what extensions wrote about the wheel
+            if beside.name.startswith(f"{path.name}.") and beside.parent != path.parent:
+                _copy(beside, path.with_name(beside.name))
     return quote(os.path.relpath(path, home))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetbuild.extension import Extension, Sign
+from fleetbuild.extension import Extension, Signer
 
 if TYPE_CHECKING:
     from fleetbuild.models import Config, PlannedWheel
@@ -55,7 +55,7 @@ class Supply(Extension):
 
         write_statement(home, planned, record, context)
 
-    def signer(self, config: Config, folder: Path) -> Sign | None:
+    def signer(self, config: Config, folder: Path) -> Signer | None:
         from fleetbuild.extensions.supply.signing import release_signer
 
         return release_signer(config, folder)

@@ -56,7 +56,8 @@ def provenance(
 ) -> None:
     """Show and check where a wheel comes from.
 
-    The exit code is 7 if a check fails.
+    The key of its signature is signing.key of fleetbuild.yml in this folder. The exit code is 7 if
+    a check fails.
     """
     with output.session() as run:
         import fleetbuild
@@ -65,7 +66,9 @@ def provenance(
         from fleetbuild.store.wheels import Store
 
         state = fleetbuild.Fleet(state_dir=output.state_dir).store.state
-        origin = provenance_of(wheel, Store(state.store))
+        file = fleetbuild.find_config(".")
+        config = fleetbuild.load_config(file) if file else None
+        origin = provenance_of(wheel, Store(state.store), config)
         if output.json:
             run.out.document(report.provenance_document(origin))
         else:

@@ -1,21 +1,20 @@
 """`fleetbuild provenance`: show where a wheel comes from, and check it.
 
 In: a wheel file, or the name of a wheel in the store. Out: its statement, and the result of each
-check: the hash, the bill of materials, the source, revocations.
+check: the hash of the wheel, and the signature of the statement by signing.key.
 """
 
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, Literal
 
-from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.errors import UsageError
-from fleetbuild.extensions.supply.sbom import NAME as SBOM
-from fleetbuild.extensions.supply.statement import PREDICATE, STATEMENT, SUFFIX
-from fleetbuild.files import sha256_of
+from fleetbuild.extensions.supply.signing import Signing, verify
+from fleetbuild.extensions.supply.statement import PREDICATE, PURPOSE, STATEMENT, SUFFIX
+from fleetbuild.files import read_at_most, sha256_of
+from fleetbuild.models import Config
 from fleetbuild.models._base import Frozen
 from fleetbuild.store.wheels import Store
 
@@ -25,7 +24,7 @@ _LARGEST = 16 * 1024 * 1024
 class Check(Frozen):
     """One check of a wheel: "unknown" says that there is nothing to check."""
 
-    name: Literal["hash", "sbom", "source", "revocation"]
+    name: Literal["hash", "signature"]
     state: Literal["ok", "failed", "unknown"]
     message: str
 
@@ -44,19 +43,22 @@ class ProvenanceReport(Frozen):
         return any(check.state == "failed" for check in self.checks)
 
 
-def provenance_of(wheel: Path | str, store: Store) -> ProvenanceReport:
+def provenance_of(
+    wheel: Path | str, store: Store, config: Config | None = None, folder: Path = Path()
+) -> ProvenanceReport:
     """Return the statement about a wheel, checked. Raise UsageError if it has none.
 
-    The statement lies beside the wheel, as in the store and in exports, or in the store.
+    The statement lies beside the wheel, as in the store and in exports, or in the store. Relative
+    paths in the configuration begin at `folder`.
     """
     path = _find(str(wheel), store)
     sha256 = sha256_of(path)
-    document = _read(_statement_file(path, sha256, store))
+    file = _statement_file(path, sha256, store)
+    text = _text(file)
+    document = _read(text, file)
     checks = (
         _hash(sha256, document),
-        _bill(path, document),
-        _source(document, store),
-        _revocation(document, sha256, store),
+        _signature(text, file, config or Config(), folder),
     )
     return ProvenanceReport(wheel=str(path), sha256=sha256, statement=document, checks=checks)
 
@@ -96,16 +98,24 @@ def _statement_file(path: Path, sha256: str, store: Store) -> Path:
     )
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _text(file: Path) -> bytes:
     try:
-        if file.stat().st_size > _LARGEST:
-            raise ValueError("it is too large")
-        document = json.loads(file.read_bytes())
+        with file.open("rb") as opened:
+            return read_at_most(opened, _LARGEST)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}.", "Copy it again from the store."
+        ) from None
+
+
+def _read(text: bytes, file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
         definition = document["predicate"]["buildDefinition"]
         described = document["_type"] == STATEMENT and document["predicateType"] == PREDICATE
         if not described or not isinstance(definition["externalParameters"], dict):
             raise ValueError("it is of another kind")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{file} is not a provenance statement: {error}.", "Copy it again from the store."
         ) from None
@@ -125,45 +135,13 @@ def _hash(sha256: str, document: dict[str, Any]) -> Check:
     return Check(name="hash", state="failed", message=reason)
 
 
-def _bill(path: Path, document: dict[str, Any]) -> Check:
-    try:
-        with zipfile.ZipFile(path) as opened:
-            archive = Archive(opened)
-            names = [name for name in archive.names if name.endswith(f".dist-info/{SBOM}")]
-            text = archive.text(names[0]) if names and not archive.problems else None
-        bill = json.loads(text) if text else None
-        purl = bill["metadata"]["component"]["purl"] if bill else ""
-        count = len(bill["components"]) if bill else 0
-    except (*BROKEN, KeyError, TypeError, RecursionError) as error:
-        return Check(name="sbom", state="failed", message=f"it cannot be read: {error}.")
-    if not bill:
-        return Check(name="sbom", state="unknown", message="the wheel has no bill of materials.")
-    wanted = document["predicate"]["buildDefinition"]["externalParameters"].get("wheelVersion", "")
-    if not str(purl).endswith(f"@{str(wanted).replace('+', '%2B')}"):
-        return Check(name="sbom", state="failed", message=f"it is about {purl}.")
-    return Check(name="sbom", state="ok", message=f"{SBOM} in the wheel lists {count} components.")
-
-
-def _source(document: dict[str, Any], store: Store) -> Check:
-    """Hash the source again, if the store still has it."""
-    resources = document["predicate"]["buildDefinition"].get("resolvedDependencies")
-    for resource in resources if isinstance(resources, list) else ():
-        role = resource.get("annotations", {}).get("role") if isinstance(resource, dict) else None
-        if role not in ("source", "published"):
-            continue
-        digest, name = resource.get("digest", {}).get("sha256"), str(resource.get("name"))
-        path = store.root / "files" / str(digest) / Path(name).name
-        if not digest or len(str(digest)) != 64 or not path.is_file():
-            break
-        if sha256_of(path) == digest:
-            return Check(name="source", state="ok", message=f"{name} in the store has its hash.")
-        return Check(name="source", state="failed", message=f"{path} has another hash.")
-    return Check(name="source", state="unknown", message="the store does not have the source.")
-
-
-def _revocation(document: dict[str, Any], sha256: str, store: Store) -> Check:
-    parameters = document["predicate"]["buildDefinition"]["externalParameters"]
-    version = str(parameters.get("wheelVersion", ""))
-    if why := store.revocations.of(str(parameters.get("package", "")), version, sha256):
-        return Check(name="revocation", state="failed", message=why)
-    return Check(name="revocation", state="ok", message="it is not revoked here.")
+def _signature(text: bytes, file: Path, config: Config, folder: Path) -> Check:
+    """Return whether the key of signing.key made the statement's signature."""
+    signature, key = file.with_name(f"{file.name}.sig"), config.section(Signing).key
+    if key is None or not signature.is_file():
+        why = "signing.key is not set" if key is None else f"{signature.name} is missing"
+        return Check(name="signature", state="unknown", message=f"it was not compared: {why}.")
+    problem = verify(text, signature, folder / Path(key).expanduser(), PURPOSE)
+    if problem:
+        return Check(name="signature", state="failed", message=f"ssh-keygen says: {problem}")
+    return Check(name="signature", state="ok", message=f"{key} signed the statement.")

@@ -1,4 +1,4 @@
-"""Sign the statement about a release, for nodes that accept only signed releases.
+"""Sign statements about releases, for nodes that accept only signed ones, and about wheels.
 
 In: the statement (root, manifest, wheels, plan), and the operator's SSH key. Out: the
 statement with a counter, and its signature by ssh-keygen -Y.
@@ -71,7 +71,7 @@ class Signer:
         with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
             file = Path(folder) / "text"
             file.write_text(text, encoding="utf-8")
-            done = _keygen("-f", str(self.key), "-n", namespace, str(file))
+            done = _keygen("-Y", "sign", "-f", str(self.key), "-n", namespace, str(file))
             signature = file.with_name("text.sig")
             if done.returncode == 0 and signature.is_file():
                 return signature.read_text(encoding="utf-8")
@@ -125,6 +125,10 @@ class ReleaseSigner:
                 self._signed[key] = self._sign({**about, "counter": int(self._clock())})
             return self._signed[key]
 
+    def text(self, text: str, purpose: str) -> str:
+        """Return the signature of a text; it counts for this purpose alone."""
+        return self._signer.sign(text, purpose)
+
     def _sign(self, statement: dict[str, Any]) -> SignedRelease:
         if self._fleet:
             statement["fleet"] = self._fleet
@@ -139,13 +143,27 @@ def text_of(statement: Mapping[str, Any]) -> str:
     return json.dumps(statement, sort_keys=True, separators=(",", ":"))
 
 
-def _keygen(*arguments: str) -> subprocess.CompletedProcess[str]:
+def verify(text: bytes, signature: Path, key: Path, namespace: str) -> str:
+    """Return why the signature of a text is not this key's; empty if it is."""
+    with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
+        public = key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub")
+        allowed = Path(folder) / "allowed"
+        try:
+            allowed.write_text(f"key {public.read_text(encoding='ascii')}", encoding="ascii")
+        except (OSError, UnicodeError) as error:
+            return f"{public} cannot be read: {getattr(error, 'strerror', None) or error}."
+        about = ("-f", str(allowed), "-I", "key", "-n", namespace, "-s", str(signature))
+        done = _keygen("-Y", "verify", *about, given=text.decode("utf-8", "replace"))
+    return "" if done.returncode == 0 else " ".join(done.stderr.split())[-300:] or "no reason given"
+
+
+def _keygen(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
     # Without a terminal and an askpass program, so that it never waits for a passphrase.
     environment = {**os.environ, "SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
     try:
         return subprocess.run(
-            ["ssh-keygen", "-Y", "sign", *arguments],
-            stdin=subprocess.DEVNULL,
+            ["ssh-keygen", *arguments],
+            input=given or "",
             capture_output=True,
             text=True,
             errors="replace",

@@ -25,16 +25,20 @@ BUILT = "https://fleetbuild.dev/builds/wheel/v1"
 TAKEN = "https://fleetbuild.dev/builds/published/v1"
 
 
-SUFFIX = ".intoto.json"  # after the wheel's file name
+SUFFIX = ".intoto.json"  # after the wheel's file name; the signature has .sig after it
+PURPOSE = "provenance@fleetbuild.dev"
 
 
 def write_statement(
     home: Path, wheel: PlannedWheel, record: WheelRecord, context: BuildContext
 ) -> None:
-    """Write the statement about a stored wheel beside it."""
+    """Write the statement about a stored wheel beside it, and its signature if there is a key."""
     document = statement(wheel, record, context)
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
     (home / f"{record.file}{SUFFIX}").write_text(text + "\n", encoding="utf-8")
+    if context.sign:
+        signature = context.sign.text(text + "\n", PURPOSE)
+        (home / f"{record.file}{SUFFIX}.sig").write_text(signature, encoding="utf-8")
 
 
 def statement(wheel: PlannedWheel, record: WheelRecord, context: BuildContext) -> dict[str, Any]:
