@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import fleetbuild
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from fleetbuild.apply.wiring import FleetAccess
 
 TIMEOUT = 30.0  # seconds for a node's probe
+FRESH = 60.0  # seconds from a probe on, for which an apply needs no other one
 
 
 class Fleet:
@@ -86,6 +88,8 @@ class Fleet:
         self._cluster = cluster
         self._cluster_facts: dict[str, Facts] | None = None  # of a fleet that SSH does not reach
         self._last: Plan | None = None
+        self._probed: tuple[Mapping[str, Facts], float] = ({}, 0.0)  # and when it began
+        self._made_now: str | None = None  # digest of the plan that was made of these facts
 
     @classmethod
     def from_cluster(
@@ -184,9 +188,12 @@ class Fleet:
             return stored_facts(Path(captures), self.inventory.nodes)
         if self._cluster_facts is not None:
             return self._cluster_facts
-        return self._access(self.config.install.path).probe(
+        began = monotonic()
+        facts = self._access(self.config.install.path).probe(
             self.inventory.nodes, self.on_event, save=Path(save) if save is not None else None
         )
+        self._probed = facts, began
+        return facts
 
     def plan(
         self,
@@ -210,14 +217,14 @@ class Fleet:
         if self._cluster_facts is not None:
             source = "cluster"
         config = self.config
-        facts = self.probe(captures=captures) if facts is None else facts
+        facts = asked = self.probe(captures=captures) if facts is None else facts
         builders = named_builders(self.inventory, config, self._secrets)
         image = config.build.container
         if image and source != "cluster" and config.build.policy != "published":
             asking = source == "probe"
             look = self._access(config.install.path).look_into_image if asking else None
             facts = with_containers(self.inventory, facts, image, builders, look)
-        return plan_fleet(
+        plan = plan_fleet(
             self.inventory,
             facts,
             config,
@@ -231,6 +238,8 @@ class Fleet:
             config_file=self._config_file,
             on_event=self.on_event,
         )
+        self._made_now = plan.digest if asked is self._probed[0] else None
+        return plan
 
     def save_plan(self, plan: Plan, path: Path | str | None = None) -> Path:
         """Write a plan to `path`, or to where `apply` and all later calls look for it."""
@@ -279,7 +288,8 @@ class Fleet:
         The plan, by default the last one, decides everything; only the logins of package indexes
         come from the configuration. The result lists nodes and groups that failed; the others are
         finished. A FleetbuildError means that nothing was changed: another run holds the run lock,
-        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back.
+        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back. Nodes
+        are probed again, unless this object probed them within the last minute for this plan.
         """
         from fleetbuild.apply.stages import STAGES
         from fleetbuild.plan.document.files import keep_applied
@@ -287,7 +297,12 @@ class Fleet:
         plan = plan or self._plan()
         plan.require_ssh()
         with keep_applied(plan, self._state):
-            result = self._carry_out(plan, STAGES, rollback_on_failure=rollback_on_failure)
+            result = self._carry_out(
+                plan,
+                STAGES,
+                rollback_on_failure=rollback_on_failure,
+                probed=self._facts_of(plan),
+            )
         self._last = plan
         return result
 
@@ -297,6 +312,7 @@ class Fleet:
         stages: Sequence[StageFunction],
         *,
         rollback_on_failure: bool = False,
+        probed: Mapping[str, Facts] | None = None,
     ) -> Result:
         from fleetbuild.apply.context import Run
         from fleetbuild.apply.stages import carry_out
@@ -309,12 +325,21 @@ class Fleet:
             self._access(plan.install_path, plan.timeout),
             bandwidth=plan.bandwidth,
         )
+        if probed:
+            access.note(self.inventory.nodes, probed)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
             tools = replace(apply_tools(access, self.config), labels=labels)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event,
-                      rollback_on_failure)  # fmt: skip
+                      rollback_on_failure, probed)  # fmt: skip
             return carry_out(run, stages)
+
+    def _facts_of(self, plan: Plan) -> Mapping[str, Facts] | None:
+        """Return the facts of this plan if they are fresh: once, as an apply changes the nodes."""
+        facts, began = self._probed
+        fresh = plan.digest == self._made_now and monotonic() - began < FRESH
+        self._made_now = None
+        return facts if fresh else None
 
     def verify(self, *, repair: bool = False) -> Result:
         """Run the checks of each node's current release again.

@@ -28,12 +28,17 @@ from fleetbuild.text import fold
 
 
 def check(run: Run, progress: Progress) -> Progress:
-    """Probe again, refuse a plan that no longer matches, and find the pending work."""
+    """Refuse a plan that no longer matches the fleet, and find the pending work.
+
+    The nodes are probed again, but for a plan that was made of their facts just now.
+    """
     with run.stage("check", "checking that the plan still matches the fleet"):
         _refuse_without_lock(run.plan)
         _refuse_revoked(run)
         check_hooks(run)
-        facts = run.tools.probe(_nodes(run), run.on_event)
+        nodes = _nodes(run)
+        facts = run.probed or run.tools.probe(nodes, run.on_event)
+        facts = {node.name: facts[node.name] for node in nodes}
         _refuse_stale(run, run.tools.find_changes(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         _refuse_unsigned(run, progress)

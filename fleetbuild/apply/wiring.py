@@ -27,7 +27,6 @@ from fleetbuild.config import base_folder
 from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
 from fleetbuild.extension import extensions
 from fleetbuild.kubernetes.api import Cluster, connect
-from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import (
     Labeller,
     LabelTargets,
@@ -96,10 +95,14 @@ class FleetAccess:
             state=self.state,
             save=save,
         )
+        self.note(nodes, facts)
+        return facts
+
+    def note(self, nodes: Sequence[Node], facts: Mapping[str, Facts]) -> None:
+        """Keep what Ansible needs to know of these nodes."""
         for node in nodes:
             if interpreter := interpreter_for_modules(node, facts[node.name]):
                 self._interpreters[node.name] = interpreter
-        return facts
 
     def look_into_image(self, nodes: Sequence[Node], image: str) -> Mapping[str, Container]:
         """Return what the image of build.container holds on each of these nodes."""
@@ -188,6 +191,8 @@ def open_labeller(
     elif by == "nfd":
         yield files
     else:
+        from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller  # noqa: PLC0415 few use it
+
         with connect(cluster or Cluster()) as client:
             yield ApiLabeller(names, client, asked=True, state=access.state, former=files)
 
@@ -214,6 +219,8 @@ def remove_from_fleet(
 
     Pods are asked of the cluster that is named, else of the one that the last labels were set in.
     """
+    from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller  # noqa: PLC0415 few use it
+
     former = normpath(spec.path) != normpath(config.install.path)
     names = label_targets(access.inventory, config, made)
     by = config.kubernetes.labels

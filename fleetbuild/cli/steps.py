@@ -70,12 +70,14 @@ def open_fleet(
     nodes: NodeOptions,
     cluster: ClusterOptions | None = None,
     probes: bool = True,
+    plans: bool = False,
 ) -> Fleet:
     """Read the inventory, and return the fleet of its nodes. A fix names `command`."""
     secrets = nodes.secrets()
     read_inventory = fleetbuild.read_inventory
     used = ["fleet", *(["apply.wiring"] if probes else [])]
-    used += ["plan.plan_fleet", "apply.stages"] if command in {"plan", "apply"} else []
+    used += ["plan.plan_fleet"] if plans else []
+    used += ["apply.stages"] if command == "apply" else []
     loading = threading.Thread(target=_load, args=(used,))  # while Ansible reads
     loading.start()
     with waiting(run.out, f"Reading {source}"):

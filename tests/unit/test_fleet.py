@@ -1,6 +1,6 @@
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from inspect import isclass, isfunction
 from pathlib import Path
@@ -214,6 +214,43 @@ def test_an_apply_takes_the_timeout_of_its_plan(
     monkeypatch.setattr("fleetbuild.apply.stages.carry_out", carry_out)
     Fleet(FLEET, state_dir=tmp_path, timeout=given).apply(PLAN.model_copy(update={"timeout": 90}))
     assert timeouts == [taken]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "how", "reused"),
+    [
+        (59, "planned", True),
+        (61, "planned", False),  # such as after a question that waited
+        (1, "saved", False),
+        (1, "of other facts", False),
+        (1, "applied before", False),
+    ],
+)
+def test_the_facts_of_a_plan_serve_its_apply_if_they_are_fresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, how: str, reused: bool
+) -> None:
+    applied: list[Run] = []
+    clock = [1000.0]
+
+    def probe(nodes: Sequence[Node], **_: object) -> dict[str, Facts]:
+        return {node.name: facts_of(CAPTURE) for node in nodes}
+
+    def carry_out(run: Run, *_: object) -> Result:
+        applied.append(run)
+        return Result(plan_digest=run.plan.digest)
+
+    monkeypatch.setattr("fleetbuild.apply.wiring.probe_nodes", probe)
+    monkeypatch.setattr("fleetbuild.fleet.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fleetbuild.apply.stages.carry_out", carry_out)
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    fleet = Fleet(FLEET, state_dir=tmp_path)
+    facts = fleet.probe()
+    made = fleet.plan(["six==1.0"], facts=dict(facts) if how == "of other facts" else facts)
+    if how == "applied before":
+        fleet.apply(made)
+    clock[0] += seconds
+    (Fleet(FLEET, state_dir=tmp_path) if how == "saved" else fleet).apply(made)
+    assert applied[-1].probed == (facts if reused else None)
 
 
 def test_a_fleet_without_inventory_and_plan_says_what_to_do(tmp_path: Path) -> None:

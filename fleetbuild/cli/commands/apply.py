@@ -71,7 +71,9 @@ def apply(
             )
         else:
             source = steps.chosen_inventory(run, what)
-            fleet = steps.open_fleet(run, source, command="apply", nodes=nodes, cluster=cluster)
+            fleet = steps.open_fleet(
+                run, source, command="apply", nodes=nodes, cluster=cluster, plans=True
+            )
             listed, package = packages.listed(), packages.package
             if not listed.requirements:
                 package = package or _packages_of_last_plan(run, fleet, yes=yes)

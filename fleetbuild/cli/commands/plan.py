@@ -66,7 +66,7 @@ def plan(
             source = steps.chosen_inventory(run, inventory)
             if captures:
                 steps.refuse_without_ssh("--facts", timeout=nodes.timeout, forks=nodes.forks)
-            fleet = steps.open_fleet(run, source, command="plan", nodes=nodes)
+            fleet = steps.open_fleet(run, source, command="plan", nodes=nodes, plans=True)
             facts, seconds = steps.probe(run, fleet, captures=captures)
         made, resolving = steps.plan(
             run,

@@ -527,6 +527,15 @@ def test_a_changed_fleet_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
     assert not fleet.calls
 
 
+def test_facts_that_were_just_read_are_taken_without_a_probe(
+    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = dict(fleet.facts)
+    monkeypatch.setattr(FakeFleet, "probe", None)
+    result = carry_out(fleet.run(PLAN, tmp_path / "state", probed=known))
+    assert set(states(result).values()) == {"installed"}
+
+
 def test_a_node_that_left_the_inventory_makes_the_plan_stale(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:

@@ -68,11 +68,6 @@ def test_every_dependency_has_a_lowest_version() -> None:
         assert any(each.operator in (">=", "==") for each in Requirement(text).specifier), text
 
 
-def test_uv_has_an_upper_bound_because_its_messages_are_parsed() -> None:
-    (uv,) = [text for text in PROJECT["project"]["dependencies"] if text.startswith("uv")]
-    assert any(each.operator == "<" for each in Requirement(uv).specifier)
-
-
 def test_the_package_says_that_it_is_typed() -> None:
     assert (ROOT / "fleetbuild" / "py.typed").is_file()
     assert "Typing :: Typed" in PROJECT["project"]["classifiers"]
