@@ -62,7 +62,7 @@ test: test-packages ## all tests: unit, contract, fleet (real SSH nodes) and Mol
 	@$(PY) -m coverage combine --quiet
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
 
-test-unit: setup ## unit and contract tests, with the coverage of the pure modules
+test-unit: test-packages ## unit and contract tests, with the coverage of the pure modules
 	@echo "== unit and contract tests"
 	@$(PY) -m pytest tests/unit tests/extensions tests/hostile tests/contract --cov --cov-report= $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage-of-pure-modules
@@ -124,7 +124,7 @@ test-molecule: test-packages ## every role's Molecule scenario
 	@$(PY) -m pytest tests/molecule $(PYTEST_ARGS)
 
 test-long: test-packages ## the tests that take longer than make test may
-	@.ci/packages qemu-user-static cargo patch rustc
+	@.ci/packages qemu-user-static cargo rustc
 	@.ci/packages $$(apt-cache search --names-only '$(COMPILER_PACKAGES)' | cut -d' ' -f1)
 	@echo "== long tests"
 	@$(PY) -m pytest tests/foreign tests/fleet tests/simulation tests/unit/collection --long -m long $(PYTEST_ARGS)

@@ -93,8 +93,10 @@ def commands() -> dict[str, list[str]]:
 
 
 def _pytest(program: str, tests: Sequence[str]) -> list[str]:
-    path = f"PATH={Path(program).parent}:{os.environ['PATH']}"
-    return ["env", path, program, "-m", "pytest", *tests]
+    folder = Path(program).parents[1]
+    path = f"PATH={folder}/bin:{os.environ['PATH']}"
+    labs = f"FLEETBUILD_LAB_DIR={folder}/lab"  # Molecule's labs are named after the scenarios
+    return ["env", path, labs, program, "-m", "pytest", *tests]
 
 
 if __name__ == "__main__":

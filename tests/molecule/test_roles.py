@@ -24,15 +24,23 @@ def test_every_role_has_a_scenario() -> None:
 @pytest.mark.parametrize(
     "scenario", _SCENARIOS, ids=lambda path: f"{path.parents[1].name}-{path.name}"
 )
-def test_the_molecule_scenario_passes(scenario: Path) -> None:
+def test_the_molecule_scenario_passes(scenario: Path, tmp_path: Path) -> None:
     platforms = yaml.safe_load((scenario / "molecule.yml").read_text())["platforms"]
     if lacking := {node["hardware"] for node in platforms} - set(runnable()):
         pytest.skip(f"needs {', '.join(lacking)}; this machine's CPU runs {', '.join(runnable())}")
     programs = Path(sys.executable).parent
+    path = f"{programs}:{os.environ['PATH']}"
+    # Else Molecule has one folder for each scenario, whichever Python runs it.
+    folder = str(tmp_path / "molecule")
     done = subprocess.run(
         [str(programs / "molecule"), "test", "--scenario-name", scenario.name],
         cwd=scenario.parents[1],
-        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "NO_COLOR": "1"},
+        env={
+            **os.environ,
+            "PATH": path,
+            "NO_COLOR": "1",
+            "MOLECULE_EPHEMERAL_DIRECTORY": folder,
+        },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
