@@ -37,7 +37,6 @@ class TaskEvent:
 
     `retry`: its condition is not met yet. `waiting`: no answer for `result["seconds"]`. Every other
     state: the task ended. `ended`: how its host ended, if the task failed and no `rescue` goes on.
-    `final`: how its host ended, if no task follows there.
     """
 
     host: str
@@ -46,7 +45,6 @@ class TaskEvent:
     result: dict[str, Any]
     message: str = ""
     ended: HostRun | None = None
-    final: HostRun | None = None
 
 
 @dataclass(frozen=True)
@@ -318,9 +316,6 @@ class _Run:
                     self._on_event(TaskEvent(host, awaited.task, "waiting", result))
 
     def _take(self, kind: str, data: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-        # Listing an inventory imports this module, and starts Ansible before it loads YAML.
-        from fleetbuild.ansible.steps import step_of  # noqa: PLC0415
-
         host = str(data.get("host", ""))
         self._take_stall(host, data.get("res"))
         if kind == "runner_item_on_failed" and host in self._awaited:
@@ -357,9 +352,6 @@ class _Run:
             end = HostRun("failed", f"{ended.task}: {ended.message}", log=self._log)
             self._ended[ended.host] = end
             ended = replace(ended, ended=end)
-        step = step_of(ended.task)
-        if ended.state == "unreachable" or (step and step.is_last and ended.state != "retry"):
-            ended = replace(ended, final=self._ended.get(host) or HostRun("ok", log=self._log))
         self._on_event(ended)
 
     def _take_stall(self, host: str, result: object) -> None:
