@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fleetbuild.ansible._runner import config_files, private_dir, stream
-from fleetbuild.ansible.alive import connections, interruptible
+from fleetbuild.ansible.alive import connections
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
@@ -150,20 +150,16 @@ class Playbooks:
                 **_environment(settings, name),
                 **connections(settings, self.silence, private),
             }
-            code = interruptible(
-                lambda cancelled: stream(
-                    "ansible-playbook",
-                    arguments,
-                    private=private,
-                    env=env,
-                    passwords=_prompt_answers(self.secrets),
-                    on_event=run.take,
-                    cancelled=cancelled,
-                    log=log,
-                ),
-                private,
-                run.tell_waiting,
-                self.stopping,
+            code = stream(
+                "ansible-playbook",
+                arguments,
+                private=private,
+                env=env,
+                passwords=_prompt_answers(self.secrets),
+                on_event=run.take,
+                tick=run.tell_waiting,
+                stopping=self.stopping,
+                log=log,
             )
         if code != 0 and not run.played:
             raise FleetbuildError(
