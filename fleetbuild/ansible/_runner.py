@@ -10,10 +10,12 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetbuild.ansible import _watch
+from fleetbuild.ansible.alive import end_connections, signal_run
 from fleetbuild.errors import FleetbuildError
 
 # Settings that turn off messages and prompts for a person at a terminal.
@@ -35,6 +38,8 @@ _QUIET = {
     "ANSIBLE_BECOME_ASK_PASS": "False",
     "ANSIBLE_ASK_VAULT_PASS": "False",
 }
+
+_GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 
 # For output that is parsed: no extra messages, and no copy in a log file.
 _SILENT = {"ANSIBLE_VERBOSITY": "0", "ANSIBLE_DEBUG": "False", "ANSIBLE_LOG_PATH": os.devnull}
@@ -152,13 +157,14 @@ def stream(
     env: Mapping[str, str] = {},
     passwords: Mapping[str, str] = {},
     on_event: Callable[[dict[str, Any]], None],
-    cancelled: Callable[[], bool] = lambda: False,
+    tick: Callable[[], None] = lambda: None,
+    stopping: Callable[[], bool] = lambda: False,
     log: Path | None = None,
 ) -> int:
-    """Run an ansible program, pass on its events, and return its exit code.
+    """Run an ansible program, pass on its events, and return its exit code; -1 if a signal ends it.
 
-    The code is 254 if the run is cancelled, and -1 if a signal ends the program.
-    `passwords` maps patterns of prompts to answers.
+    `passwords` maps patterns of prompts to answers. `tick` is called ten times a second. Ctrl-C or
+    `stopping` ends the program and all of its processes.
     """
     import ansible_runner  # noqa: PLC0415 (takes 0.1 s, and --help needs none of it)
 
@@ -170,7 +176,7 @@ def stream(
         on_event(event)
         return False  # ansible-runner keeps no copy on disk
 
-    try:
+    def play(cancelled: Callable[[], bool]) -> int:
         *_, code = ansible_runner.run_command(
             **_command(program, arguments),
             **_place(private, env),
@@ -178,10 +184,55 @@ def stream(
             event_handler=handle,
             cancel_callback=cancelled,
         )
+        return -1 if code is None else int(code)
+
+    try:
+        return _interruptible(play, private, tick, stopping)
     finally:
         if log is not None:
             _keep(private / "artifacts" / "run" / "stdout", log)
-    return -1 if code is None else int(code)
+
+
+def _interruptible(
+    work: Callable[[Callable[[], bool]], int],
+    private: Path,
+    tick: Callable[[], None],
+    stopping: Callable[[], bool],
+) -> int:
+    """Do the work in a thread; Ctrl-C or `stopping` ends it and all of its processes."""
+    give_up, codes, problems = threading.Event(), [], []
+
+    def job() -> None:
+        try:
+            codes.append(work(give_up.is_set))
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=job, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+            tick()
+            if stopping():
+                raise KeyboardInterrupt
+    except BaseException:
+        _stop(thread, give_up, private)
+        raise
+    finally:
+        end_connections(private)
+    if problems:
+        raise problems[0]
+    return codes[0]
+
+
+def _stop(thread: threading.Thread, give_up: threading.Event, private: Path) -> None:
+    """Interrupt Ansible as Ctrl-C does; then kill remaining processes and detached workers."""
+    signal_run(private, signal.SIGINT, children_only=True)
+    thread.join(_GRACE)
+    give_up.set()
+    thread.join(_GRACE)
+    signal_run(private, signal.SIGKILL)
 
 
 def _command(program: str, arguments: Sequence[str]) -> dict[str, Any]:

@@ -1,22 +1,21 @@
 """Make connections notice a silent node, and end the processes of a run that is interrupted.
 
-In: Ansible's settings, the private folder of a run, its work. Out: variables for
-ansible-playbook, an exit code.
+In: Ansible's settings, the private folder of a run. Out: variables for ansible-playbook.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleetbuild.ansible._watch import processes_of
-from fleetbuild.ansible.settings import Settings
+
+if TYPE_CHECKING:
+    from fleetbuild.ansible.settings import Settings
 
 _MISSED = 3  # keepalives without an answer before ssh gives up
-_GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 _PROGRAMS = ("ssh", "sftp", "scp")
 
 
@@ -38,7 +37,7 @@ def connections(settings: Settings, silence: float, private: Path) -> dict[str, 
     return env
 
 
-def _end_connections(private: Path) -> None:
+def end_connections(private: Path) -> None:
     """Kill the ssh processes of a run: shared connections and commands cut off by a time limit."""
     for process in processes_of(private):
         if process.name in _PROGRAMS:
@@ -50,45 +49,3 @@ def signal_run(private: Path, number: signal.Signals, *, children_only: bool = F
     for process in processes_of(private):
         if not children_only or process.parent == os.getpid():
             process.send(number)
-
-
-def interruptible(
-    work: Callable[[Callable[[], bool]], int],
-    private: Path,
-    tick: Callable[[], None],
-    stopping: Callable[[], bool],
-) -> int:
-    """Do the work in a thread; Ctrl-C or `stopping` ends it and all of its processes."""
-    give_up, codes, problems = threading.Event(), [], []
-
-    def job() -> None:
-        try:
-            codes.append(work(give_up.is_set))
-        except BaseException as problem:
-            problems.append(problem)
-
-    thread = threading.Thread(target=job, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.1)
-            tick()
-            if stopping():
-                raise KeyboardInterrupt
-    except BaseException:
-        _stop(thread, give_up, private)
-        raise
-    finally:
-        _end_connections(private)
-    if problems:
-        raise problems[0]
-    return codes[0]
-
-
-def _stop(thread: threading.Thread, give_up: threading.Event, private: Path) -> None:
-    """Interrupt Ansible as Ctrl-C does; then kill remaining processes and detached workers."""
-    signal_run(private, signal.SIGINT, children_only=True)
-    thread.join(_GRACE)
-    give_up.set()
-    thread.join(_GRACE)
-    signal_run(private, signal.SIGKILL)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fleetbuild.ansible._runner import config_files, private_dir, stream
-from fleetbuild.ansible.alive import connections, interruptible
+from fleetbuild.ansible.alive import connections
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
@@ -37,7 +37,6 @@ class TaskEvent:
 
     `retry`: its condition is not met yet. `waiting`: no answer for `result["seconds"]`. Every other
     state: the task ended. `ended`: how its host ended, if the task failed and no `rescue` goes on.
-    `final`: how its host ended, if no task follows there.
     """
 
     host: str
@@ -46,7 +45,6 @@ class TaskEvent:
     result: dict[str, Any]
     message: str = ""
     ended: HostRun | None = None
-    final: HostRun | None = None
 
 
 @dataclass(frozen=True)
@@ -152,20 +150,16 @@ class Playbooks:
                 **_environment(settings, name),
                 **connections(settings, self.silence, private),
             }
-            code = interruptible(
-                lambda cancelled: stream(
-                    "ansible-playbook",
-                    arguments,
-                    private=private,
-                    env=env,
-                    passwords=_prompt_answers(self.secrets),
-                    on_event=run.take,
-                    cancelled=cancelled,
-                    log=log,
-                ),
-                private,
-                run.tell_waiting,
-                self.stopping,
+            code = stream(
+                "ansible-playbook",
+                arguments,
+                private=private,
+                env=env,
+                passwords=_prompt_answers(self.secrets),
+                on_event=run.take,
+                tick=run.tell_waiting,
+                stopping=self.stopping,
+                log=log,
             )
         if code != 0 and not run.played:
             raise FleetbuildError(
@@ -318,9 +312,6 @@ class _Run:
                     self._on_event(TaskEvent(host, awaited.task, "waiting", result))
 
     def _take(self, kind: str, data: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-        # Listing an inventory imports this module, and starts Ansible before it loads YAML.
-        from fleetbuild.ansible.steps import step_of  # noqa: PLC0415
-
         host = str(data.get("host", ""))
         self._take_stall(host, data.get("res"))
         if kind == "runner_item_on_failed" and host in self._awaited:
@@ -357,9 +348,6 @@ class _Run:
             end = HostRun("failed", f"{ended.task}: {ended.message}", log=self._log)
             self._ended[ended.host] = end
             ended = replace(ended, ended=end)
-        step = step_of(ended.task)
-        if ended.state == "unreachable" or (step and step.is_last and ended.state != "retry"):
-            ended = replace(ended, final=self._ended.get(host) or HostRun("ok", log=self._log))
         self._on_event(ended)
 
     def _take_stall(self, host: str, result: object) -> None:

@@ -22,7 +22,6 @@ class Step(Frozen):
     stage: Stage
     doing: str  # for sentences: "The connection was lost while copying wheels"
     ends: bool = False  # whether its success is reported as the end of the stage
-    is_last: bool = False  # whether it is the last task of a playbook, also after a failure
 
 
 def step_of(task: str) -> Step | None:

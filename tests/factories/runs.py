@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -184,9 +184,6 @@ class FakeFleet:
             if trouble == "waits":  # for a node that answers late
                 on_event(event(host, "Make the release", {"seconds": 40}, "waiting"))
                 assert self.answers.wait(30)
-            if name != "build.yml":
-                last = event(host, "End the reservation", {}, "skipped")
-                on_event(replace(last, final=hosts[host]))
         return hosts
 
     def _build(self, host: str, builds: Any, trouble: str, on_event: Any) -> Any:

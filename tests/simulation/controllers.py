@@ -6,7 +6,7 @@ import errno
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -99,7 +99,6 @@ class _Host:
 
     controller: Controller
     node: SimulatedNode
-    playbook: str
     steps: Steps
     tell: Callable[[TaskEvent], None]
     ended: Callable[[_Host], None]
@@ -119,10 +118,10 @@ class _Host:
         except StopIteration as end:
             if end.value:
                 self.outcome = HostRun("failed", end.value, log="log")
-            self._end_well()
+            self._end()
             return
         except TaskFailed:
-            self._end_well()
+            self._end()
             return
         if self.controller.dead:
             self.open = False
@@ -167,17 +166,7 @@ class _Host:
             return
         self.outcome = HostRun("unreachable", why, self.task, silent, "log")
         result = {"silent": silent}
-        event = TaskEvent(self.node.name, self.task, "unreachable", result, why)
-        self.tell(replace(event, final=self.outcome))
-        self._end()
-
-    def _end_well(self) -> None:
-        """End this host after its last task; in most playbooks Ansible skips that."""
-        if self.playbook != "build.yml":
-            last = TaskEvent(
-                self.node.name, "End the reservation", "skipped", {}, final=self.outcome
-            )
-            self.tell(last)
+        self.tell(TaskEvent(self.node.name, self.task, "unreachable", result, why))
         self._end()
 
     def _end(self) -> None:
@@ -393,7 +382,7 @@ class Controller(Process):
         def begin() -> None:
             if waiting:
                 node = self.nodes[waiting.popleft()]
-                host = _Host(self, node, name, node.play(name, jobs[node.name]), tell, ended)
+                host = _Host(self, node, node.play(name, jobs[node.name]), tell, ended)
                 hosts.append(host)
                 host.start()
 

@@ -65,31 +65,6 @@ def test_a_lost_host_is_reported_with_its_step_and_silence(clock: list[float]) -
     assert lost.task.endswith("Make the release")
 
 
-@pytest.mark.parametrize(
-    ("kinds", "state"),
-    [
-        (["ok Make the release", "skipped End the reservation"], "ok"),
-        (["failed Make the release", "ok End the reservation"], "failed"),
-        (["failed Make the release", "failed End the reservation"], "failed"),
-        (["unreachable Make the release"], "unreachable"),
-        (["ok Switch to the previous release"], "ok"),
-    ],
-)
-def test_the_event_of_a_hosts_last_task_says_how_the_host_ended(
-    kinds: list[str], state: str
-) -> None:
-    told: list[TaskEvent] = []
-    run = edge._Run(told.append, log="1.log")
-    for each in kinds:
-        kind, _, task = each.partition(" ")
-        run.take(event("runner_on_start", task=task))
-        run.take(event(f"runner_on_{kind}", task=f"fleetbuild.core.install_wheel : {task}"))
-    assert [each.final for each in told[:-1]] == [None] * (len(kinds) - 1)
-    assert told[-1].final == run.hosts(["a"])["a"]
-    assert told[-1].final is not None
-    assert (told[-1].final.state, told[-1].final.log) == (state, "1.log")
-
-
 def test_a_host_whose_playbook_is_killed_during_a_step_has_failed() -> None:
     run = edge._Run(lambda _: None, log="1.log")
     for host in "ab":
