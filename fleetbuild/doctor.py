@@ -6,15 +6,17 @@ In: the path of the state directory. Out: one `Finding` per check.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from fleetbuild.ansible import untried_core
 from fleetbuild.plan.resolve.uv import try_index
 from fleetbuild.programs import uv_program
 from fleetbuild.store.address_secrets import without_login
@@ -41,11 +43,7 @@ def examine(state_dir: Path) -> list[Finding]:
     return [
         Finding("python", "ok", f"{sys.version.split()[0]} at {sys.executable}"),
         _check_program("ssh", ["ssh", "-V"], "install the OpenSSH client (Debian: openssh-client)"),
-        _check_program(
-            "ansible",
-            ["ansible-playbook", "--version"],
-            "install fleetbuild with its dependencies, which include ansible-core",
-        ),
+        _check_ansible(),
         _check_program("uv", [uv_program(), "--version"], "install fleetbuild again"),
         _check_program(
             "sshpass",
@@ -56,6 +54,18 @@ def examine(state_dir: Path) -> list[Finding]:
         *_check_state_dir(state_dir),
         _check_index(),
     ]
+
+
+def _check_ansible() -> Finding:
+    finding = _check_program(
+        "ansible",
+        ["ansible-playbook", "--version"],
+        "install fleetbuild with its dependencies, which include ansible-core",
+    )
+    core = re.search(r"\[core (\S+)\]", finding.found)
+    if finding.state == "ok" and core and (problem := untried_core(core[1])):
+        return replace(finding, state="warn", fix=problem)
+    return finding
 
 
 def _check_program(what: str, command: list[str], fix: str, *, needed: bool = True) -> Finding:

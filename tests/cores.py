@@ -25,8 +25,15 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 FIRST_CORE = {"3.14": "2.20"}  # where that is newer than the oldest that fleetbuild allows
 _FOLDER = CHECKOUT / ".cache" / "cores"
-_OLDEST = ("tests/unit/ansible", "tests/unit/roles", "tests/unit/probe/inventory")
-_NEWEST = ("tests/unit/ansible", "tests/unit/roles", "tests/unit/probe", "tests/unit/plan")
+_REPLIES = ("tests/unit/collection/test_private_names.py", "tests/hostile/test_replies.py")
+_OLDEST = ("tests/unit/ansible", "tests/unit/roles", "tests/unit/probe/inventory", *_REPLIES)
+_NEWEST = (
+    "tests/unit/ansible",
+    "tests/unit/roles",
+    "tests/unit/probe",
+    "tests/unit/plan",
+    *_REPLIES,
+)
 _NODES = (
     "tests/molecule",
     *(f"tests/fleet/test_{name}.py" for name in ("lying_modules", "lying_node", "rollout")),

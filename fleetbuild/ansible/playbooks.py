@@ -266,7 +266,7 @@ def _environment(settings: Settings, name: str) -> dict[str, str]:
     if not config_files():
         env["ANSIBLE_CONFIG"] = str(_CONFIG)
     if not Path(name).is_absolute():  # a user's playbook may use injected facts
-        env["ANSIBLE_INJECT_FACT_VARS"] = "False"  # defence in depth, with action_plugins
+        env["ANSIBLE_INJECT_FACT_VARS"] = "False"  # beside the check of replies
     if "ssh.pipelining" not in settings and "ANSIBLE_PIPELINING" not in settings:
         env["ANSIBLE_PIPELINING"] = "True"
     if "ssh.ssh_args" not in settings:

@@ -41,13 +41,13 @@ class BuildSpec(Frozen):
     source: Annotated[
         str,
         Parameter(
-            "The sdist on the controller: .tar.gz, .zip, .tar.xz, .tar.bz2, or a directory.",
+            "The sdist on the controller: .tar.gz, .zip, .tar.xz or .tar.bz2.",
         ),
     ]
     source_sha256: Annotated[
         str,
-        Parameter("The hash of the archive. Empty for a directory."),
-    ] = ""
+        Parameter("The hash of the sdist."),
+    ]
     python: Annotated[
         str,
         Parameter("The interpreter to build for, on the node.", path=True),

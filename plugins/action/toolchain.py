@@ -1,7 +1,7 @@
-"""Run the module `toolchain` and check the reply of the node: see plugin_utils/gate.py."""
+"""Run the module `toolchain` and check the reply of the node: see plugin_utils/node_module.py."""
 
 from __future__ import annotations
 
-from ..plugin_utils.gate import guarded
+from ..plugin_utils.node_module import NodeModule as ActionModule
 
-ActionModule = guarded("normal")
+__all__ = ["ActionModule"]

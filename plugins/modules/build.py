@@ -42,14 +42,13 @@ options:
         type: str
         required: true
       source:
-        description: 'The sdist on the controller: .tar.gz, .zip, .tar.xz, .tar.bz2, or
-          a directory.'
+        description: 'The sdist on the controller: .tar.gz, .zip, .tar.xz or .tar.bz2.'
         type: str
         required: true
       source_sha256:
-        description: The hash of the archive. Empty for a directory.
+        description: The hash of the sdist.
         type: str
-        default: ''
+        required: true
       python:
         description: The interpreter to build for, on the node.
         type: path
@@ -331,13 +330,14 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.builder.wheel_build import MACHINE, Build, BuildFailed
+from ..module_utils.exceptions import reported
 
 # generated: arguments, by make docs
 SPEC = {
     "package": {"type": "str"},
     "wheel_version": {"type": "str", "required": True},
     "source": {"type": "str", "required": True},
-    "source_sha256": {"type": "str", "default": ""},
+    "source_sha256": {"type": "str", "required": True},
     "python": {"type": "path", "default": "/usr/bin/python3"},
     "environment": {"type": "dict", "default": {}},
     "requirements": {
@@ -408,26 +408,33 @@ def main():
         required_if=[("state", "built", ("cache_dir",))],
         supports_check_mode=True,
     )
-    os.umask(0o022)  # the build's user reads what this writes, and no other writes it
+    # The build's user reads this, the user who logs in fetches it, and no other may write it.
+    os.umask(0o022)
     params = {**module.params, **module.params["spec"]}
     for name in ("dir", "cache_dir"):
         if params[name]:
             params[name] = outside_of_roots_home(params[name])
     build = Build(params)
-    try:
-        if params["state"] == "prepared":
-            missing = [] if module.check_mode else build.prepare()
-            status = build.status()
-            home = str(pathlib.Path.home()) if params["dir"] == module.params["dir"] else ""
-            changed = status["state"] not in ("done", "running")
-            module.exit_json(changed=changed, home=home, missing=missing, **status)
-        if params["state"] == "built":
-            module.exit_json(changed=True, **build.run())
-        module.exit_json(changed=False, **wait(build, params["poll"]))
-    except BuildFailed as problem:
-        module.fail_json(msg=str(problem), fix=problem.fix)
-    except OSError as error:
-        module.fail_json(msg=f"{error.filename or build.dir}: {error.strerror or error}.")
+    with reported(module):
+        try:
+            module.exit_json(**step(module, build, params))
+        except BuildFailed as problem:
+            module.fail_json(msg=str(problem), fix=problem.fix)
+        except OSError as error:
+            module.fail_json(msg=f"{error.filename or build.dir}: {error.strerror or error}.")
+
+
+def step(module, build, params):
+    """Do what the state asks for and return the result."""
+    if params["state"] == "prepared":
+        missing = [] if module.check_mode else build.prepare()
+        status = build.status()
+        home = str(pathlib.Path.home()) if params["dir"] == module.params["dir"] else ""
+        changed = status["state"] not in ("done", "running")
+        return {"changed": changed, "home": home, "missing": missing, **status}
+    if params["state"] == "built":
+        return {"changed": True, **build.run()}
+    return {"changed": False, **wait(build, params["poll"])}
 
 
 def outside_of_roots_home(path):

@@ -246,6 +246,10 @@ serving:
   description: The id of the current release. Empty if no release is current.
   returned: state is query or begun
   type: str
+there:
+  description: Whether the folder of the releases exists.
+  returned: state is query or begun
+  type: bool
 writable:
   description: Whether this user can write there. If not, root is needed.
   returned: state is query or begun
@@ -323,6 +327,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.exceptions import reported
 from ..module_utils.release_lease import Lease, locked
 from ..module_utils.release_making import FULL, make, wanted
 from ..module_utils.release_receiving import (
@@ -411,6 +416,7 @@ def look(root, params):
         "expired": expired,
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
+        "there": os.path.isdir(root.path),
         "writable": may_write,
         "user": os.geteuid(),
         "incoming": incoming(params) if params["staging"] else "",
@@ -573,6 +579,12 @@ def main():
         supports_check_mode=True,
     )
     os.umask(0o022)  # other users and pods read the files of a release
+    with reported(module):
+        work(module)
+
+
+def work(module):
+    """Do what the parameters ask for, and answer."""
     params, check = complete(module.params), module.check_mode
     if params["release_id"] and not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z", params["release_id"]):
         module.fail_json(msg="{!r} is not a release id.".format(params["release_id"]))

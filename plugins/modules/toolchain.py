@@ -110,6 +110,8 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.exceptions import reported
+
 FAMILIES = {
     "debian": ("debian", "ubuntu"),
     "amazon": ("amzn",),  # before redhat, which it also says to be like
@@ -155,6 +157,12 @@ def main():
         },
         supports_check_mode=True,
     )
+    with reported(module):
+        module.exit_json(**work(module))
+
+
+def work(module):
+    """Find, and install, what the parameters name; return the result."""
     family, python = os_family(), module.params["python"]
     found, missing = look(**wanted_of(module))
     packages = names(module.params["packages"].get(family, {}), missing, python, found)
@@ -169,9 +177,9 @@ def main():
         "command": " ".join([*INSTALL.get(family, ["install"]), *needed, *optional]),
     }
     if module.params["state"] == "query" or not (needed or optional):
-        module.exit_json(changed=False, **facts)
+        return {"changed": False, **facts}
     if module.check_mode:
-        module.exit_json(changed=True, installed=[], notes=[], **facts)
+        return {"changed": True, "installed": [], "notes": [], **facts}
     installed, notes = [], []
     for wanted, must in ((needed, True), (optional, False)):
         problem = install(family, wanted) if wanted else None
@@ -195,7 +203,7 @@ def main():
             msg=f"The packages are installed, but {', '.join(lacking)} for {python} is missing.",
             **facts,
         )
-    module.exit_json(changed=bool(installed), installed=installed, notes=notes, **facts)
+    return {"changed": bool(installed), "installed": installed, "notes": notes, **facts}
 
 
 def os_family():

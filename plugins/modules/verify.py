@@ -135,6 +135,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.exceptions import reported
 from ..module_utils.release_checks import try_release
 from ..module_utils.release_root import Problem
 from ..module_utils.release_verifying import (
@@ -175,6 +176,12 @@ def main():
         },
         supports_check_mode=True,
     )
+    with reported(module):
+        work(module)
+
+
+def work(module):
+    """Verify a release, or mark it, and answer."""
     params = {**module.params, **module.params["spec"]}
     named = params["release"] != "default"
     root = os.path.join(params["path"], params["release"]) if named else params["path"]

@@ -149,6 +149,8 @@ PACKAGE = matching(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*", 
 _ANY = {
     "changed": flag, "failed": flag, "skipped": flag, "rc": whole(-255, 255), "msg": text(TEXT),
     "module_stdout": text(TEXT), "module_stderr": text(TEXT),
+    # Ansible adds it where it looks for a Python, and removes a module's own.
+    "ansible_facts": mapping(one_of("discovered_interpreter_python"), path),
 }  # fmt: skip
 _FIX = {"fix": advice}  # only what advice.py knows goes on
 SCHEMAS = {
@@ -182,6 +184,7 @@ SCHEMAS = {
         "user": whole(0, 2**32),
         "for_login": flag,
         "serving": RELEASE,
+        "there": flag,
         "missing": each(record(sha256=SHA256), 10_000),
         "release_id": RELEASE,
         "ok": flag,
@@ -207,32 +210,16 @@ SCHEMAS = {
         "installed": each(NAME, 200), "notes": each(text(SHORT), 20), "root": flag,
         "command": matching("[a-z][A-Za-z0-9 +._-]*", TEXT),  # see advice.check_packages
     },
-    "stat": {
-        "stat": record(
-            exists=flag, isdir=flag, islnk=flag, isreg=flag, writeable=flag, readable=flag,
-            size=whole(0, 2**62), uid=whole(0, 2**32), gid=whole(0, 2**32),
-            mode=matching("[0-7]{3,5}"), checksum=matching("[0-9a-f]{0,64}"),
-            pw_name=text(100), gr_name=text(100), lnk_source=path,
-        ),
-    },
-    "command": {"stdout": text(TEXT), "stderr": text(TEXT)},
-    "slurp": {
-        "content": lambda value: value if isinstance(value, str) else text(0)(value),
-        "encoding": one_of("base64"),
-    },
     "async_wrapper": {
         "failed": begun, "started": begun, "finished": begun,
-        "_ansible_suppress_tmpdir_delete": flag,
         "ansible_job_id": matching(r"j?[0-9]{1,20}([.][0-9]{1,20})?"),
     },
-    "copy": {"checksum": matching("[0-9a-f]{0,64}")},
-    "file": {"checksum": matching("[0-9a-f]{0,64}")},
 }  # fmt: skip
 
 
 def checked(module, reply):
     """Return a reply with the fields of its module's schema, or raise `Refused`."""
-    fields = {**_ANY, **SCHEMAS.get(module.rpartition(".")[2], {})}
+    fields = {**_ANY, **SCHEMAS[module]}
     kept = {}
     for name, rule in fields.items():
         if name not in reply:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible.module_utils.common.text.converters import to_bytes
 
 _PATIENCE = 300.0  # seconds; at 1 kbit/s, sftp moves a piece of a file in 262 s
 _INTERVAL = 10.0  # seconds
@@ -30,72 +29,66 @@ class Stalled(AnsibleConnectionFailure):
 
 
 @contextmanager
-def watched(connection: Any, host: str) -> Iterator[None]:
-    """End each sftp and scp that the connection starts if nothing moves; then raise Stalled."""
-    run = getattr(connection, "_bare_run", None)  # the one place from which Ansible starts them
-    if run is None or not Path("/proc/self/io").exists():
+def watched(host: str) -> Iterator[None]:
+    """End the sftp and scp that Ansible starts meanwhile if nothing moves; then raise Stalled."""
+    if not Path("/proc/self/io").exists():
         yield
         return
-
-    def run_watched(command: Any, *args: Any, **named: Any) -> Any:
-        programs = (connection.get_option(f"{name}_executable") for name in ("sftp", "scp"))
-        if not {*map(to_bytes, programs)} & {*map(to_bytes, command)}:
-            return run(command, *args, **named)
-        ended, stalled = threading.Event(), threading.Event()
-        threading.Thread(target=_watch, args=(ended, stalled), daemon=True).start()
-        try:
-            return run(command, *args, **named)
-        finally:
-            ended.set()
-            if stalled.is_set():
-                raise Stalled(
-                    f"{host} accepted sftp, and then nothing moved for {_PATIENCE:.0f} s: find out"
-                    " what blocks its sftp server or its disk"
-                )
-
-    connection._bare_run = run_watched
+    ended, stalled = threading.Event(), threading.Event()
+    threading.Thread(target=_watch, args=(ended, stalled), daemon=True).start()
     try:
         yield
     finally:
-        connection._bare_run = run
+        ended.set()
+        if stalled.is_set():
+            raise Stalled(
+                f"{host} accepted sftp, and then nothing moved for {_PATIENCE:.0f} s: find out"
+                " what blocks its sftp server or its disk"
+            )
 
 
 def _watch(ended: threading.Event, stalled: threading.Event) -> None:
-    """Kill the programs below this process once they have read and written nothing for too long."""
+    """Kill the programs below this process once they have read and written nothing for too long.
+
+    The ways that Ansible tries next are ended too.
+    """
     moved, still = {}, 0.0
     while not ended.wait(_INTERVAL):
         before, moved = moved, _moved()
         still = still + _INTERVAL if moved and moved == before else 0.0
-        if still >= _PATIENCE:
+        if still >= _PATIENCE or stalled.is_set():
             stalled.set()
             for process in _below(os.getpid()):
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
-            return
 
 
 def _moved() -> dict[int, str]:
     """Return what each program below this process has read and written.
 
-    The ssh below sftp does not count: it also reads and writes to ask whether the node lives.
+    The ssh below sftp does not count: it also reads and writes to ask whether the node lives. Nor
+    does sshpass, which waits for either.
     """
     moved = {}
-    for process in _below(os.getpid(), but="ssh"):
+    for process, name in _below(os.getpid(), but="ssh").items():
         with suppress(OSError):
-            moved[process] = Path(f"/proc/{process}/io").read_text("ascii")
+            if name != "sshpass":
+                moved[process] = Path(f"/proc/{process}/io").read_text("ascii")
     return moved
 
 
-def _below(parent: int, but: str = "") -> list[int]:
-    """Return the processes below one; a process of the other name is left out with its own."""
-    children: dict[int, list[int]] = {}
+def _below(parent: int, but: str = "") -> dict[int, str]:
+    """Return the names of processes below one; one of the other name is left out with its own."""
+    children: dict[int, dict[int, str]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):
             head, _, rest = stat.read_text("utf-8", "replace").rpartition(")")
             number, _, name = head.partition(" (")
             if name != but:
-                children.setdefault(int(rest.split()[1]), []).append(int(number))
-    found = [parent]
-    for process in found:  # which grows
-        found += children.get(process, ())
-    return found[1:]
+                children.setdefault(int(rest.split()[1]), {})[int(number)] = name
+    found: dict[int, str] = {}
+    parents = [parent]
+    for process in parents:  # which grows
+        found |= children.get(process, {})
+        parents += children.get(process, {})
+    return found

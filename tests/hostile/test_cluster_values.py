@@ -7,7 +7,7 @@ from typing import Any
 from fleetbuild.kubernetes.labels.node_facts import facts_of_node
 from fleetbuild.models import Facts
 from tests.hostile.test_probe_values import LIES, assert_bounded
-from tests.hostile.test_reply_gate import fields, put
+from tests.hostile.test_reply_values import fields, put
 from tests.unit.kubernetes.api.test_cluster_fleet import IMAGE, feature, status
 
 MORE = [*LIES, 10**400, -1, 1e308, True, None, [], {}, [None], {"a": {"b": []}}, ["x"] * 1000]

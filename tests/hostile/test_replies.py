@@ -20,7 +20,7 @@ _HONEST = {
     "found": {}, "root": False, "command": "install", "state": "done", "sha256": "0" * 64,
     "file": "six-1-py3-none-any.whl", "seconds": 1, "isolation": "user", "container": "",
     "reason": "", "fix": "", "kind": "", "errors": [], "progress": {}, "home": "/home/liar",
-    "stat": {"exists": True, "isdir": False, "checksum": "0" * 40},
+    "missing": [],
 }  # fmt: skip
 _SHELL = "\n!touch reached\n"
 # What a node prints in place of a reply.
@@ -104,7 +104,7 @@ def test_the_roles_check_replies_in_a_users_own_playbook_too(
     monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(nodes / "collections"))
     wanted = {
         "package": "six", "wheel_version": "1", "key": KEY,
-        "source": "/nonexistent/six.tar.gz", "dest": str(nodes / "dest"),
+        "source": "/nonexistent/six.tar.gz", "source_sha256": "0" * 64, "dest": str(nodes / "dest"),
     }  # fmt: skip
     role = {
         "name": "fleetbuild.core.build_wheel",
@@ -126,7 +126,8 @@ def test_the_roles_check_replies_in_a_users_own_playbook_too(
 def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) -> None:
     wanted = {
         "package": "six", "wheel_version": "1", "key": KEY,
-        "source": "/nonexistent/six.tar.gz", "python": "/usr/bin/python3",
+        "source": "/nonexistent/six.tar.gz", "source_sha256": "0" * 64,
+        "python": "/usr/bin/python3",
     }  # fmt: skip
     builds = {name: [wanted | {"dest": str(nodes / "dest" / name)}] for name in _LIARS}
     hosts = Playbooks(inventory="hosts", state_dir=nodes / "state").run(
@@ -167,7 +168,8 @@ def test_a_node_whose_sftp_never_answers_is_ended_and_others_go_on(
     program(nodes / "dir-line.sftp", "exec sleep 600")
     wanted = {
         "package": "six", "wheel_version": "1", "key": KEY,
-        "source": "/nonexistent/six.tar.gz", "python": "/usr/bin/python3",
+        "source": "/nonexistent/six.tar.gz", "source_sha256": "0" * 64,
+        "python": "/usr/bin/python3",
     }  # fmt: skip
     names = ["honest", "dir-line"]
     builds = {name: [wanted | {"dest": str(nodes / "dest" / name)}] for name in names}

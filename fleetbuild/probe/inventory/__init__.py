@@ -23,6 +23,7 @@ from fleetbuild.ansible import (
     read_once,
     render,
     sweep,
+    untried_core,
 )
 from fleetbuild.errors import UsageError
 from fleetbuild.surroundings import folder_of, refuse_common_folder, refuse_foreign_home
@@ -60,7 +61,7 @@ def read_inventory(
             )
             for host, own in listing.hosts.items()
         ),
-        warnings=(*listing.warnings, *killed),
+        warnings=(*filter(None, (untried_core(),)), *listing.warnings, *killed),
     )
 
 

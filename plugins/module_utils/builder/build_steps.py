@@ -18,7 +18,7 @@ from .build_folder import ANOTHER_ATTEMPT, Folder
 from .compilers import chosen_compilers, count_reused, make_wrappers
 from .memory import kills, ran_out
 from .own_pip import pip_wheel
-from .source_tree import lay_source, text_of, tree_hash
+from .source_tree import lay_source, text_of
 from .stamp_wheel import stamp
 from .wheel_inputs import (
     MACHINE,
@@ -89,9 +89,9 @@ class Steps(Folder):
     def make_source(self):
         """Unpack to `src`, always the same path; keep it if the same build continues."""
         source = os.path.join(self.inputs, self.params["source"])
-        names = ("environment", "python", "config_settings", "files", "patches", "cuda")
-        names += ("container",) if self.params["container"] else ()
-        inputs = [tree_hash(source), *(self.params[name] for name in names), *self.elsewhere]
+        names = ("source_sha256", "environment", "python", "config_settings", "files", "patches")
+        names += ("cuda", *(("container",) if self.params["container"] else ()))
+        inputs = [*(self.params[name] for name in names), *self.elsewhere]
         mark = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
         if text_of(self.at("src.mark")) == mark and os.path.isdir(self.at("src")):
             return

@@ -30,28 +30,11 @@ def text_of(path):
         return ""
 
 
-def tree_hash(path):
-    """Return the hash of a file, or of a folder's names and contents."""
-    if os.path.isfile(path):
-        return sha256(path)
-    lines = []
-    for folder, folders, files in os.walk(path):
-        folders.sort()
-        for name in files:
-            full = os.path.join(folder, name)
-            content = os.readlink(full) if os.path.islink(full) else sha256(full)
-            lines.append(f"{os.path.relpath(full, path)} {content}")
-    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8")).hexdigest()
-
-
 def lay_source(source, dest):
-    """Replace `dest` by a folder's content, or by the content of the only folder in an archive."""
+    """Replace `dest` by the content of an archive, or of the only folder in it."""
     fresh = dest + ".new"
     for path in (dest, fresh):
         shutil.rmtree(path, ignore_errors=True)
-    if os.path.isdir(source):
-        shutil.copytree(source, dest, symlinks=True)
-        return
     try:
         unpack(source, fresh)
         inside = os.listdir(fresh)

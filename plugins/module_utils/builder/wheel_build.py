@@ -66,12 +66,11 @@ class Build(Steps):
                     remove(other.dir)
 
     def input_files(self):
-        """Return the wheels, and the source if it is an archive."""
+        """Return the wheels and the source."""
         wheels = self.params["requirements"] + self.params["toolkit_wheels"]
         wanted = [(item["path"], item["sha256"]) for item in wheels]
-        if self.params["source_sha256"]:
-            wanted.append((self.params["source"], self.params["source_sha256"]))
-        return InputFiles(self.dir, wanted)
+        source = (self.params["source"], self.params["source_sha256"])
+        return InputFiles(self.dir, [*wanted, source])
 
     def status(self):
         """Return the status. A wheel that was built elsewhere does not count: in another image, or

@@ -113,3 +113,14 @@ def test_the_index_check_uses_the_settings_of_plan(
     found = doctor.examine(here / "state")[-1]
     assert "pypi.corp/simple" in found.found
     assert "secret" not in found.found
+
+
+def test_a_newer_ansible_than_any_that_was_tried_warns(
+    here: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del programs
+    said = "ansible-playbook [core 2.40.1]\n"
+    done = subprocess.CompletedProcess(["x"], 0, said, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    (found,) = (each for each in doctor.examine(here / "state") if each.what == "ansible")
+    assert (found.state, "2.40.1 is newer" in found.fix) == ("warn", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,7 +79,7 @@ def build(wheel_build: ModuleType, tmp_path: Path) -> Any:
         "isolation": "preferred",
         "wheel_version": "1.0+cpu",
         "source": "a-1.0.tar.gz",
-        "source_sha256": "",
+        "source_sha256": hashlib.sha256(b"not unpacked here").hexdigest(),
         "requirements": [],
         "toolkit_wheels": [],
         "environment": {"CFLAGS": "-O2"},

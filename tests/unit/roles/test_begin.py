@@ -23,12 +23,12 @@ def begin(monkeypatch: pytest.MonkeyPatch, begun: dict[str, Any], **spec: Any) -
         args={"state": "begun", "spec": {**SPEC, **spec}, "begun": begun}
     )
 
-    def run(self: Any, *_: Any) -> dict[str, Any]:
-        asked.append(self._task.args)
+    def ask(_: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
+        asked.append(arguments)
         return {"counter": 7, "writable": True, "user": 0}
 
-    monkeypatch.setattr(release.ActionModule.__mro__[1], "run", run)
-    return action.run(None, {}), asked
+    monkeypatch.setattr(release.NodeModule, "ask", ask)
+    return action.ask(dict(action._task.args), {}), asked
 
 
 def test_a_node_whose_login_user_can_write_is_not_asked_again(monkeypatch):

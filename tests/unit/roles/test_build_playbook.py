@@ -67,11 +67,10 @@ def test_files_travel_to_and_from_the_folder_that_the_controller_chose() -> None
     """Ansible expands ~ as the login's home, and a module expands it as HOME; they can differ."""
     tasks = CHECKOUT / "roles" / "build_wheel" / "tasks"
     build = yaml.safe_load((tasks / "build.yml").read_text())
-    copied, sent = build[0]["ansible.legacy.copy"], build[1]["fleetbuild.core.transfer"]
-    fetched = yaml.safe_load((tasks / "fetch.yml").read_text())[1]["ansible.legacy.fetch"]
-    assert copied["dest"] == "{{ build_wheel_place }}/in/"
+    sent = build[0]["fleetbuild.core.transfer"]
+    fetched = yaml.safe_load((tasks / "fetch.yml").read_text())[0]["fleetbuild.core.transfer"]
     assert sent["folder"] == "{{ build_wheel_place }}/incoming"
-    assert fetched["src"] == "{{ build_wheel_place }}/out/{{ build_wheel_file }}"
+    assert fetched["folder"] == "{{ build_wheel_place }}"
 
 
 def test_a_build_has_ten_minutes_beyond_its_timeout() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -53,12 +55,16 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def boxed(build: Any) -> Any:
     """The build, in a container."""
-    build.params.update(container=ID, python="/usr/bin/python3", source="a")
-    source = Path(build.at("in", "a"))
-    source.mkdir()
-    (source / "backend.py").write_text(BACKEND)
-    (source / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    source = Path(build.at("in", "a.zip"))
+    with zipfile.ZipFile(source, "w") as archive:
+        archive.writestr("backend.py", BACKEND)
+        archive.writestr(
+            "pyproject.toml",
+            '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        )
+    sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
+    build.params.update(
+        container=ID, python="/usr/bin/python3", source="a.zip", source_sha256=sha256
     )
     return build
 

@@ -722,12 +722,19 @@ def test_two_release_names_unpack_uv_at_once(
 
 @pytest.mark.parametrize(
     "folder",
-    ["wheels", "/opt/../etc", "/opt/.", "/-o", "/opt/x y", "/opt/'", "/opt\n!sh", "/opt/", "/", ""],
+    ["wheels", "/opt/../etc", "/opt/.", "/-o", "/opt/x y", "/opt/'", "/opt\n!sh", "~x"],
 )
 def test_a_folder_that_is_not_a_plain_path_gets_no_file(folder: str) -> None:
-    plain = plugin("action.transfer")._PLAIN
-    assert not plain.fullmatch(folder)
-    assert plain.fullmatch("/home/u.x/opt/.incoming")
+    action = plugin("action.transfer").ActionModule.__new__(plugin("action.transfer").ActionModule)
+    action._task = SimpleNamespace(
+        args={"folder": folder, "files": [{"path": "/x", "sha256": "a"}]},
+        check_mode=False, async_val=0, action="fleetbuild.core.transfer",
+    )  # fmt: skip
+    action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="/x"), become=None)
+    action._transfer_file = None  # a call fails
+    found = action.run(None, {"inventory_hostname": "h1"})
+    assert found["failed"]
+    assert "a folder that is not a plain path" in found["msg"]
 
 
 def test_a_limit_is_added_to_the_options_of_the_user() -> None:

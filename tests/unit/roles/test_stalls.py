@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,7 +63,7 @@ def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setattr(stalls, "_PATIENCE", 1.0)
     monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
 
-    def sent(answers: int, pause: float = 0, files: int = 1, size: int = 1 << 20) -> Any:
+    def sent(answers: int, pause: float = 0, method: str = "sftp", size: int = 1 << 20) -> Any:
         ssh, file = tmp_path / "ssh", tmp_path / "wheel"
         file.write_bytes(bytes(size))
         ssh.write_text(
@@ -71,25 +74,23 @@ def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         action._play_context = PlayContext()
         action._play_context.remote_addr = "n1"
         action._connection = connection_loader.get("ssh", action._play_context)
-        options = {"sftp_extra_args": f"-S {ssh}", "host": "n1", "ssh_transfer_method": "smart"}
+        options = {"sftp_extra_args": f"-S {ssh}", "host": "n1", "ssh_transfer_method": method}
         action._connection.set_options(direct=options)
-        names = [str(number) for number in range(files)]
-        action._files = dict.fromkeys(names, str(file))
-        action._arrivals = {name: f"/there/{name}" for name in names}
-        with stalls.watched(action._connection, "n1"):
-            return action._send()
+        action._host, action._task = "n1", SimpleNamespace(args={"for_login": True})
+        sent = [{"sha256": str(number), "path": str(file)} for number in range(3)]
+        return action._send("/there", sent)
 
     return sent
 
 
-@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("method", ["sftp", "smart"])
 @pytest.mark.parametrize("answers", [0, 8])
 def test_a_transfer_that_stands_still_is_ended_at_once(
-    send: Callable[..., Any], answers: int, files: int, tmp_path: Path
+    send: Callable[..., Any], answers: int, method: str, tmp_path: Path
 ) -> None:
     began = time.monotonic()
     with pytest.raises(stalls.Stalled, match=r"^n1 accepted sftp, and then nothing moved for 1 s"):
-        send(answers, files=files)
+        send(answers, method=method)
     assert time.monotonic() - began < 5
     assert left_behind(tmp_path / "ssh", 1) == []
 
@@ -100,12 +101,13 @@ def test_a_slow_transfer_goes_on(send: Callable[..., Any]) -> None:
     assert time.monotonic() - began > 2 * stalls._PATIENCE
 
 
-def test_a_command_that_prints_nothing_for_long_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_waits_for_ssh_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ansible's last way to send a file is a command over ssh."""
     monkeypatch.setattr(stalls, "_PATIENCE", 0.1)
     monkeypatch.setattr(stalls, "_INTERVAL", 0.05)
-    connection = connection_loader.get("ssh", PlayContext())
-    connection.set_options()
-    connection.host = "n1"
-    with stalls.watched(connection, "n1"):
-        code, _, _ = connection._bare_run(["sleep", "0.5"], b"")
-    assert code == 0
+    for name in ("ssh", "sshpass"):
+        (tmp_path / name).symlink_to(shutil.which("sleep") or "")
+        with stalls.watched("n1"):
+            subprocess.run([tmp_path / name, "0.5"], check=True)

@@ -1,0 +1,138 @@
+"""Files go to a node and come from it by calls that Ansible offers; what arrives is compared."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+
+from tests.factories.role_modules import plugin
+
+transfer = plugin("action.transfer")
+ABOUT = {"inventory_hostname": "h1"}
+
+
+class Connection:
+    """A connection to this machine that counts what is fetched."""
+
+    transport, become, _shell = "local", None, SimpleNamespace(tmpdir="/x")
+
+    def __init__(self) -> None:
+        self.fetched: list[str] = []
+
+    def fetch_file(self, there: str, here: str) -> None:
+        self.fetched.append(os.path.basename(there))
+        if not os.path.exists(there):
+            raise AnsibleError(f"{there} does not exist")
+        shutil.copyfile(there, here)
+
+
+def action(**arguments: Any) -> Any:
+    made: Any = transfer.ActionModule.__new__(transfer.ActionModule)
+    made._task = SimpleNamespace(
+        args=arguments, check_mode=False, async_val=0, action="fleetbuild.core.transfer"
+    )
+    made._connection = Connection()
+    made._transfer_file = shutil.copyfile
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _limits() -> Any:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def fetch(tmp_path: Path, *files: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    (tmp_path / "node").mkdir(exist_ok=True)
+    made = action(folder=str(tmp_path / "node"), fetch=list(files), dest=str(tmp_path / "here"))
+    return made.run(None, ABOUT), made._connection.fetched
+
+
+def test_a_file_is_fetched_and_a_second_time_only_if_its_hash_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    for name in ("a.whl", "build.log"):
+        (tmp_path / "node" / name).write_text(name)
+    wheel = {"path": "a.whl", "sha256": hashlib.sha256(b"a.whl").hexdigest()}
+    result, fetched = fetch(tmp_path, wheel, {"path": "build.log"})
+    assert (result, fetched) == ({"changed": True, "lacking": []}, ["a.whl", "build.log"])
+    assert (tmp_path / "here" / "a.whl").read_text() == "a.whl"
+    result, fetched = fetch(tmp_path, wheel, {"path": "build.log"})
+    assert (result, fetched) == ({"changed": False, "lacking": []}, ["build.log"])
+
+
+def test_a_file_with_another_hash_fails(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "a.whl").write_text("another")
+    result, _ = fetch(tmp_path, {"path": "a.whl", "sha256": "0" * 64})
+    assert result["failed"]
+    assert result["msg"].endswith("a.whl arrived damaged: its sha256 differs.")
+
+
+def test_an_optional_file_that_is_missing_fails_nothing_and_another_does(tmp_path: Path) -> None:
+    missing = {"path": "build.log", "optional": True}
+    assert fetch(tmp_path, missing)[0] == {"changed": False, "lacking": ["build.log"]}
+    result, _ = fetch(tmp_path, {"path": "a.whl"})
+    assert "was not fetched" in result["msg"]
+
+
+def test_a_lost_connection_is_no_missing_file(tmp_path: Path) -> None:
+    made = action(folder="/node", fetch=[{"path": "x.log", "optional": True}], dest=str(tmp_path))
+
+    def lose(*_: str) -> None:
+        raise AnsibleConnectionFailure("lost")
+
+    made._connection.fetch_file = lose
+    with pytest.raises(AnsibleConnectionFailure):
+        made.run(None, ABOUT)
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/x y", "a\n!sh", "-x"])
+def test_a_file_that_is_no_plain_path_is_not_fetched(tmp_path: Path, path: str) -> None:
+    result, fetched = fetch(tmp_path, {"path": path})
+    assert (result["refused"], fetched) == (True, [])
+
+
+def test_more_than_a_wheel_may_have_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(transfer._LARGEST, ".log", 1000)
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "build.log").write_bytes(bytes(5000))
+    result, _ = fetch(tmp_path, {"path": "build.log", "optional": True})
+    assert result["lacking"] == ["build.log"]
+    assert (tmp_path / "here" / "build.log").stat().st_size <= 1000
+
+
+def test_another_user_copies_what_the_user_who_logs_in_got(tmp_path: Path) -> None:
+    own, there = tmp_path / "own", tmp_path / "there"
+    (there / "ab").mkdir(parents=True)
+    own.mkdir()
+    (tmp_path / "a.whl").write_text("wheel")
+    made = action(folder=str(there), files=[{"path": str(tmp_path / "a.whl"), "sha256": "ab"}])
+    ran: list[bool] = []
+
+    def run(command: str, sudoable: bool) -> dict[str, Any]:
+        ran.append(sudoable)
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+        return {"rc": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+
+    made._connection.become, made.get_become_option = object(), lambda _: "somebody"
+    made._make_tmp_path, made._low_level_execute_command = lambda: f"{own}/", run
+    assert made.run(None, ABOUT) == {"changed": True}
+    assert (there / "ab" / "a.whl").read_text() == "wheel"
+    assert (there / "ab" / "a.whl").stat().st_mode & 0o777 == 0o644
+    assert ran == [False, True]
+    shutil.rmtree(there)
+    result = made.run(None, ABOUT)
+    assert result["failed"]
+    assert result["msg"].startswith("h1 says: cp: ")
