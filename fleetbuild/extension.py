@@ -14,38 +14,18 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from fleetbuild.emit.emission import EmittedFiles
     from fleetbuild.models import Config, PlannedWheel
     from fleetbuild.models._base import Frozen
     from fleetbuild.models.revocation import Revocations
-    from fleetbuild.models.stored import BuildContext, WheelRecord
+    from fleetbuild.models.stored import BuildContext, Signer, WheelRecord
 
 ENTRY_POINTS = "fleetbuild.extensions"
 _OWN = "fleetbuild.extensions"
-
-
-class SignedRelease(NamedTuple):
-    """A statement about a release, and its signature."""
-
-    statement: dict[str, Any]
-    signature: str
-
-
-class Signer(Protocol):
-    """Signs what a run makes, in the operator's name."""
-
-    def __call__(self, about: Mapping[str, Any]) -> SignedRelease:
-        """Return the statement about a release, with what belongs into it, and its signature."""
-        ...
-
-    def text(self, text: str, purpose: str) -> str:
-        """Return the signature of a text; it counts for this purpose alone."""
-        ...
 
 
 class EmitKind(NamedTuple):
@@ -58,10 +38,10 @@ class EmitKind(NamedTuple):
     has_releases: bool = True  # groups that need a revoked wheel are left out
     has_wheels: bool = False  # the wheels are fetched, and copied beside the files
 
-    def load(self) -> Callable[..., EmittedFiles]:
+    def load(self) -> Callable[..., Any]:
         """Return the function."""
         try:
-            function: Callable[..., EmittedFiles] = pkgutil.resolve_name(self.function)
+            function: Callable[..., Any] = pkgutil.resolve_name(self.function)
         except Exception as problem:  # a stranger's package may fail in any way
             raise UsageError(
                 f"The kind {self.name} of emit cannot be loaded from {self.function}:"

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.extension import Signer
 from fleetbuild.journal import Journal
 from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
 from fleetbuild.kubernetes.labels.release_labels import Serving
@@ -38,7 +37,7 @@ from fleetbuild.models import (
 from fleetbuild.models.config import Hook
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
-from fleetbuild.models.stored import NO_CONTEXT, BuildContext
+from fleetbuild.models.stored import NO_CONTEXT, BuildContext, Signer
 from fleetbuild.probe.facts import Prober
 from fleetbuild.state import StateDir
 

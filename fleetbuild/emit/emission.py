@@ -6,7 +6,7 @@ warnings; only `EmittedFiles.written` writes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -65,7 +65,8 @@ class Emission:
     def write(self, name: str, options: Mapping[str, object] | None = None) -> EmittedFiles:
         """Return the files of one kind. Groups that need a revoked wheel are left out."""
         kind = emit_kind(name)
-        make, options = kind.load(), options or {}
+        make: Callable[..., EmittedFiles] = kind.load()
+        options = options or {}
         revoked = self.store.revocations.in_plan(self.plan) if kind.has_releases else {}
         if not revoked:
             return make(self, **options)

@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple, Protocol
 
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.plan import LockedFile
 from fleetbuild.models.target import Floors, TargetLibc
 
-if TYPE_CHECKING:
-    from fleetbuild.extension import Signer
+
+class SignedRelease(NamedTuple):
+    """A statement about a release, and its signature."""
+
+    statement: dict[str, Any]
+    signature: str
+
+
+class Signer(Protocol):
+    """Signs what a run makes, in the operator's name."""
+
+    def __call__(self, about: Mapping[str, Any]) -> SignedRelease:
+        """Return the statement about a release, with what belongs into it, and its signature."""
+        ...
+
+    def text(self, text: str, purpose: str) -> str:
+        """Return the signature of a text; it counts for this purpose alone."""
+        ...
 
 
 class WheelRecord(Frozen):

@@ -13,7 +13,6 @@ from typing import Any, Literal, cast
 from fleetbuild.ansible import HostRun, TaskEvent
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.extension import SignedRelease
 from fleetbuild.journal import Journal
 from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
 from fleetbuild.kubernetes.labels.release_labels import Serving
@@ -31,7 +30,7 @@ from fleetbuild.models import (
     PlannedWheel,
 )
 from fleetbuild.models.hooks import HookCall, HookFailure
-from fleetbuild.models.stored import NO_CONTEXT, BuildContext
+from fleetbuild.models.stored import NO_CONTEXT, BuildContext, SignedRelease
 from fleetbuild.state import StateDir
 from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel

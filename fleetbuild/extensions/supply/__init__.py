@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetbuild.extension import Extension, Signer
+from fleetbuild.extension import Extension
 
 if TYPE_CHECKING:
     from fleetbuild.models import Config, PlannedWheel
     from fleetbuild.models._base import Frozen
     from fleetbuild.models.revocation import Revocations
-    from fleetbuild.models.stored import BuildContext, WheelRecord
+    from fleetbuild.models.stored import BuildContext, Signer, WheelRecord
 
 
 class Supply(Extension):

@@ -20,9 +20,9 @@ from typing import Any
 from pydantic import Field
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.extension import SignedRelease
 from fleetbuild.models import Config
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.stored import SignedRelease
 
 NAMESPACE = "release{}@fleetbuild.dev"  # of a fleet: release.NAME@fleetbuild.dev
 _SECONDS = 60  # a key on a token waits for a touch

@@ -16,9 +16,9 @@ import pytest
 import fleetbuild
 from fleetbuild import BlockedError, Plan, Result
 from fleetbuild.config import config_model
-from fleetbuild.extension import SignedRelease
 from fleetbuild.extensions.supply import signing
 from fleetbuild.extensions.supply.signing import ReleaseSigner
+from fleetbuild.models.stored import SignedRelease
 from tests.factories.files import make_wheel
 from tests.lab import Lab
 

@@ -12,8 +12,8 @@ import pytest
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.config import config_model
 from fleetbuild.errors import BlockedError, ConfigError
-from fleetbuild.extension import SignedRelease
 from fleetbuild.extensions.supply.signing import ReleaseSigner, Signer, release_signer
+from fleetbuild.models.stored import SignedRelease
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
