@@ -126,7 +126,7 @@ def _name(file: dict[str, str]) -> str:
 
 
 def _sha256(path: str) -> str:
-    """Return the hash of a file; empty if there is none."""
+    """Return the hash of a file; empty if the file is missing."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
