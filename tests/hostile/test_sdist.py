@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import socket
 import tarfile
@@ -128,12 +127,12 @@ def untouched(site: Path, listener: socket.socket) -> bool:
     return not (site / "marker").exists()
 
 
-needs_bubblewrap = pytest.mark.skipif(
+needs_sandbox = pytest.mark.skipif(
     why_unavailable() is not None, reason=f"needs a sandbox: {why_unavailable()}"
 )
 
 
-@needs_bubblewrap
+@needs_sandbox
 def test_nothing_of_a_hostile_setup_py_happens_on_the_controller(site, listener):
     made = plan("evil==1.0")
     assert made.lock == "complete", (made.lock_problem, made.nodes)
@@ -142,7 +141,7 @@ def test_nothing_of_a_hostile_setup_py_happens_on_the_controller(site, listener)
     assert untouched(site, listener)
 
 
-@needs_bubblewrap
+@needs_sandbox
 @pytest.mark.usefixtures("site")
 def test_the_backend_is_asked_once(monkeypatch):
     plan("evil==1.0")
@@ -151,7 +150,9 @@ def test_the_backend_is_asked_once(monkeypatch):
 
 
 def test_without_a_sandbox_the_plan_says_what_to_write(site, listener, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+    refusing = site / "refusing.py"
+    refusing.write_text("import sys; sys.exit('user namespaces are not allowed')")
+    monkeypatch.setattr(sandbox, "_START", refusing)
     sandbox.why_unavailable.cache_clear()
     try:
         made = plan("evil==1.0")
@@ -159,7 +160,9 @@ def test_without_a_sandbox_the_plan_says_what_to_write(site, listener, monkeypat
         sandbox.why_unavailable.cache_clear()
     assert made.nodes["a"].state == "blocked"
     assert "runs no code of a package as its user" in made.nodes["a"].reason
-    assert "bubblewrap is not installed on this machine" in made.nodes["a"].reason
+    assert (
+        "this machine does not allow one: user namespaces are not allowed" in made.nodes["a"].reason
+    )
     assert "recipes/evil.yml" in made.nodes["a"].fix
     assert "'requires: [NAME, ...]'" in made.nodes["a"].fix
     assert untouched(site, listener)
@@ -193,7 +196,7 @@ def test_a_wheel_on_the_index_does_not_state_the_requirements_of_a_local_source(
     assert "failed: asked." in made.nodes["a"].reason
 
 
-@needs_bubblewrap
+@needs_sandbox
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -219,14 +222,14 @@ def test_a_failing_backend_is_explained_in_a_sentence(tmp_path, code, words):
         ask_backend(file, (), store)
 
 
-@needs_bubblewrap
+@needs_sandbox
 def test_a_backend_that_sleeps_is_ended(monkeypatch):
     monkeypatch.setattr(sandbox, "_SECONDS", 2)
     with pytest.raises(SandboxError, match="did not end within 2 s"):
         sandbox.run_confined([str(sandbox.PYTHON), "-c", "import time; time.sleep(600)"], {})
 
 
-@needs_bubblewrap
+@needs_sandbox
 @pytest.mark.network
 def test_a_real_setup_py_without_static_metadata(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -257,42 +260,15 @@ for family in (socket.AF_VSOCK, socket.AF_UNIX, socket.AF_INET):
         print(family.name, problem.errno)
 try:
     print("keys", open("/proc/keys").read())
-except OSError:
-    print("keys hidden")
+except OSError as problem:
+    print("keys", problem)
 """
 
 
-@pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
+@needs_sandbox
 def test_a_backend_reaches_neither_the_kernels_keys_nor_the_host_of_this_machine():
     said = sandbox.run_confined([str(sandbox.PYTHON), "-I", "-c", KERNEL], {})
     refused = ("add_key", "request_key", "keyctl", "io_uring", "AF_VSOCK")
     assert said.splitlines() == [
-        *(f"{name} 1" for name in refused), "AF_UNIX open", "AF_INET open", "keys hidden",
+        *(f"{name} 1" for name in refused), "AF_UNIX open", "AF_INET open", "keys ",
     ]  # fmt: skip
-
-
-KERNEL_FILES = """
-import os
-writable = tried = 0
-for top in ("/proc", "/sys"):
-    for folder, _, names in os.walk(top):
-        for name in names:
-            path = os.path.join(folder, name)
-            if os.path.islink(path) or not os.path.isfile(path):
-                continue
-            tried += 1
-            try:
-                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
-            except OSError:
-                continue
-            writable += 1
-            print("writable", path)
-print(tried > 100, writable)
-"""
-
-
-@needs_bubblewrap
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root owns files of the kernel")
-def test_no_file_of_the_kernel_can_be_opened_for_writing_by_a_package_of_a_root_controller():
-    told = sandbox.run_confined([str(sandbox.PYTHON), "-I", "-c", KERNEL_FILES], {})
-    assert told.splitlines()[-10:] == ["True 0"]

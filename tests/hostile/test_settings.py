@@ -256,7 +256,7 @@ def of_reader(folder: Path) -> object:
     return apart.read_apart("audit", wheel)
 
 
-def of_bubblewrap(_: Path) -> object:
+def of_sandbox(_: Path) -> object:
     return sandbox.run_confined(
         [str(sandbox.PYTHON), "-c", "import json, sys; print(sys.path)"], {}
     )
@@ -271,7 +271,7 @@ PROGRAMS: dict[str, Callable[[Path], object]] = {
     "ssh-keygen": of_ssh_keygen,
     "ansible": of_ansible,
     "python": of_reader,
-    "bwrap": of_bubblewrap,
+    "sandbox": of_sandbox,
 }
 
 

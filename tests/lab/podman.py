@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGES = [
     *("podman", "runc", "netavark", "iptables", "iproute2", "mmdebstrap", "debian-archive-keyring"),
-    *("openssh-client", "sshpass", "jq", "qemu-user-static", "arch-test", "bubblewrap", "nix-bin"),
+    *("openssh-client", "sshpass", "jq", "qemu-user-static", "arch-test", "nix-bin"),
     *("ccache", "patch"),
 ]
 

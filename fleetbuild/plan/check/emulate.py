@@ -99,7 +99,7 @@ def require_emulation() -> None:
     if problem := why_unavailable():
         raise BlockedError(
             f"--emulate runs the code of packages only in a sandbox, and {problem}.",
-            "Install it, such as with: apt-get install bubblewrap. Or leave out --emulate.",
+            "Let users make namespaces, run it as root, or leave out --emulate.",
         )
 
 
@@ -115,9 +115,11 @@ def qemu_version() -> str:
 def installed(wheels: Sequence[Path]) -> Iterator[Path]:
     """Yield a folder with these wheels unpacked, as pip would; raises SandboxError if it fails."""
     with tempfile.TemporaryDirectory(prefix="fleetbuild-") as folder:
-        if problem := install_wheels(wheels, Path(folder), within=900):
+        environment = Path(folder, "env")
+        environment.mkdir()
+        if problem := install_wheels(wheels, environment, within=900):
             raise SandboxError(f"the wheels cannot be installed: {problem}")
-        yield Path(folder)
+        yield environment
 
 
 def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Verdict:
@@ -134,8 +136,8 @@ def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Ve
     }
     try:
         said = run_confined(
-            [str(PYTHON), "-I", "-S", "/steps.py", json.dumps(work)],
-            {"/env": environment, "/steps.py": _STEPS},
+            [str(PYTHON), "-I", "-S", "-c", _STEPS.read_text("utf-8"), json.dumps(work)],
+            {"/env": environment},
             seconds=3 * _SECONDS,
         )
         answer = json.loads(said)["try"]

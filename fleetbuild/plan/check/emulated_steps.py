@@ -6,12 +6,10 @@ with the exit code, the progress and the last lines of each run.
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 
-GIB = 1 << 30
 TAIL = 6000
 # Threads that wait for each other in a loop take minutes on fewer CPUs.
 ONE_THREAD = dict.fromkeys(
@@ -41,7 +39,6 @@ def run(python: list[str], script: str, seconds: float) -> dict[str, object]:
                 stdout=out,
                 stderr=errors,
                 env={**os.environ, **ONE_THREAD},
-                preexec_fn=limit,
                 timeout=seconds,
                 check=False,
             ).returncode
@@ -56,17 +53,6 @@ def tail(file) -> str:  # type: ignore[no-untyped-def]
     file.seek(max(0, size - TAIL))
     data: bytes = file.read()
     return data.decode("utf-8", "replace")
-
-
-def limit() -> None:
-    """Bound a step: no core files, 1 GiB files, 8 GiB of data, 512 processes."""
-    for what, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, GIB),
-        (resource.RLIMIT_DATA, 8 * GIB),
-        (resource.RLIMIT_NPROC, 512),
-    ):
-        resource.setrlimit(what, (value, value))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
@@ -80,11 +81,12 @@ def _ask(source: Path, requirements: Collection[str], store: Store) -> dict[str,
         wheels = _locked(requirements, store)
         if wheels and (problem := install_wheels(wheels, environment)):
             raise SandboxError(f"its build requirements cannot be installed: {problem}")
-        inside = f"/source/{source.name}"
+        inside, copy = f"/source/{source.name}", Path(folder, source.name)
+        shutil.copyfile(source, copy)
         said = run_confined(
-            [str(PYTHON), "-s", "-S", "/hooks.py", inside, metadata.backend,
+            [str(PYTHON), "-s", "-S", "-c", _HOOKS.read_text("utf-8"), inside, metadata.backend,
              json.dumps(metadata.backend_path)],
-            {"/env": environment, "/hooks.py": _HOOKS, inside: source},
+            {"/env": environment, inside: copy},
         )  # fmt: skip
     try:
         answer = json.loads(said)

@@ -6,14 +6,11 @@ In: the archive, the backend and its path, as arguments. Out: one JSON document 
 import importlib
 import json
 import os
-import resource
 import shutil
 import site
 import sys
 import zipfile
 from pathlib import Path
-
-GIB = 1 << 30
 
 
 def main(archive: str, backend: str, backend_path: str) -> None:
@@ -23,14 +20,6 @@ def main(archive: str, backend: str, backend_path: str) -> None:
     site.setquit()  # -S left out exit(), which setup.py files call
     try:
         folder = unpack(Path(archive))
-        for limit, value in (
-            (resource.RLIMIT_CPU, 100),
-            (resource.RLIMIT_AS, 8 * GIB),
-            (resource.RLIMIT_FSIZE, GIB // 16),
-            (resource.RLIMIT_NPROC, 1024),
-            (resource.RLIMIT_CORE, 0),
-        ):
-            resource.setrlimit(limit, (value, value))
         answer = ask(folder, backend, json.loads(backend_path))
     except (Exception, SystemExit) as problem:
         answer = {"problem": f"{type(problem).__name__}: {problem}"}

@@ -1,20 +1,19 @@
-"""Run an untrusted program inside bubblewrap.
+"""Run an untrusted program in the sandbox in which nodes build: `builder/isolation.py`.
 
 In: a command and the files that it reads. Out: its output, or `SandboxError`. The program has no
 network, no home and no environment of this process, sees no other process and none of the kernel's
-keys, and writes only to memory.
+keys, writes only to memory, and is never root, also where this process is.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import platform
-import runpy
-import shutil
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,12 +21,22 @@ from fleetbuild.files import ansible_dir
 
 PYTHON = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
 PYTHON_TAG = f"cp3{sys.version_info.minor}{'t' if 't' in sys.abiflags else ''}"
-_NOBODY = "65534"
-_MEMORY = str(2 << 30)  # of its own folder
+_START = Path(__file__).with_name("sandbox_start.py")
+_MEMORY = 2048  # MiB of its own folder
 _SECONDS = 150
 _MAX_ANSWER = 4 << 20
 # Programs and libraries of the system, where they are.
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")
+_ENVIRONMENT = {
+    "PATH": "/env/bin:/usr/bin:/bin", "HOME": "/scratch", "TMPDIR": "/scratch", "LANG": "C.UTF-8",
+    "PYTHONPATH": "/env", "PYTHONDONTWRITEBYTECODE": "1",
+}  # fmt: skip
+# Settings that keep users from making namespaces, each with the value that does.
+_FORBIDDING = {
+    "user.max_user_namespaces": "0",
+    "kernel.unprivileged_userns_clone": "0",
+    "kernel.apparmor_restrict_unprivileged_userns": "1",
+}
 
 
 def glibc_here() -> str:
@@ -47,76 +56,55 @@ def run_confined(
 ) -> str:
     """Run a command in the sandbox and return its standard output.
 
-    `readable` names the files and folders that it sees, by their path inside.
+    `readable` names the files and folders that it sees, by their path inside. They lie in a private
+    folder, and are made readable for the user that it runs as.
     """
     if problem := why_unavailable():
         raise SandboxError(problem)
-    return _run([*_bubblewrap(readable), *command], seconds)
+    return _run(command, readable, seconds)
 
 
 @cache
 def why_unavailable() -> str | None:
     """Return why no program can be confined on this machine; None if it can."""
-    if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed on this machine"
     try:
-        _run([*_bubblewrap({}), str(PYTHON), "-I", "-S", "-c", ""])
+        _run([str(PYTHON), "-I", "-S", "-c", ""], {})
     except SandboxError as problem:
-        return f"bubblewrap does not work on this machine: {problem}"
+        return f"this machine does not allow one: {', '.join([str(problem), *_forbidding()])}"
     return None
 
 
-def _bubblewrap(readable: Mapping[str, Path]) -> list[str]:
-    words = [
-        "bwrap", "--unshare-all", "--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY,
-        "--die-with-parent", "--new-session", "--clearenv",
-        "--setenv", "PATH", "/env/bin:/usr/bin:/bin", "--setenv", "HOME", "/scratch",
-        "--setenv", "LANG", "C.UTF-8", "--setenv", "PYTHONPATH", "/env",
-        "--setenv", "PYTHONDONTWRITEBYTECODE", "1",
-    ]  # fmt: skip
-    for path in map(Path, _SYSTEM):
-        if path.is_symlink():
-            words += ["--symlink", str(path.readlink()), str(path)]
-        elif path.exists():
-            words += ["--ro-bind", str(path), str(path)]
-    if not Path(sys.base_prefix).is_relative_to("/usr"):
-        words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
-    words += ["--proc", "/proc", "--dev", "/dev", "--size", _MEMORY, "--tmpfs", "/scratch"]
-    if Path("/proc/keys").exists():  # it lists the names of tickets
-        words += ["--ro-bind", "/dev/null", "/proc/keys"]
-    words += ["--symlink", "scratch", "/tmp"]  # noqa: S108  (inside)
-    for inside, path in readable.items():
-        words += ["--ro-bind", str(path), inside]
-    # Started by root, the program is root for files of the kernel, such as those of sysctl.
-    return [*words, "--remount-ro", "/proc", "--chdir", "/scratch"]
+def _forbidding() -> Iterator[str]:
+    """Yield the settings of this machine that keep users, but not root, from making namespaces."""
+    for name, value in _FORBIDDING.items():
+        file = Path("/proc/sys", name.replace(".", "/"))
+        if os.geteuid() != 0 and file.exists() and file.read_text().strip() == value:
+            yield f"{name} is {value}"
 
 
-@cache
-def _refused_calls() -> bytes | None:
-    """Return the filter of system calls that builds on nodes have, too."""
-    file = ansible_dir() / "plugins/module_utils/builder/refused_calls.py"
-    return runpy.run_path(str(file))["program"](platform.machine())  # type: ignore[no-any-return]
-
-
-def _run(command: Sequence[str], seconds: float | None = None) -> str:
+def _run(command: Sequence[str], readable: Mapping[str, Path], seconds: float | None = None) -> str:
     seconds = seconds or _SECONDS
+    outside = () if Path(sys.base_prefix).is_relative_to("/usr") else (sys.base_prefix,)
+    if os.geteuid() == 0:  # the command is not
+        for path in readable.values():
+            _let_read(path)
+    asked = {
+        "modules": str(ansible_dir() / "plugins/module_utils"),
+        "command": list(command),
+        "environment": _ENVIRONMENT,
+        "system": [*_SYSTEM, *outside],
+        "readable": {inside: str(path) for inside, path in readable.items()},
+        "memory": {"/scratch": _MEMORY},
+    }
     # Files, and no pipes: the program bounds what it writes by RLIMIT_FSIZE.
-    with (
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as errors,
-        tempfile.TemporaryFile() as calls,
-    ):
-        calls.write(_refused_calls() or b"")
-        calls.seek(0)
-        words = ["--seccomp", str(calls.fileno())] if _refused_calls() else []
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         try:
             code = subprocess.run(
-                [command[0], *words, *command[1:]],
-                pass_fds=[calls.fileno()],
+                [str(PYTHON), "-I", "-S", "-B", str(_START), json.dumps(asked)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,
-                env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
+                env={"PATH": "/usr/bin:/bin"},
                 timeout=seconds,
                 check=False,
             ).returncode
@@ -131,3 +119,12 @@ def _run(command: Sequence[str], seconds: float | None = None) -> str:
             raise SandboxError(said[-1] if said else f"it ended with code {code}")
         out.seek(0)
         return out.read(_MAX_ANSWER).decode("utf-8", "replace")
+
+
+def _let_read(top: Path) -> None:
+    """Let others read what this process may have made with a umask that does not."""
+    for path in (top, *top.rglob("*")):
+        mode = path.lstat().st_mode
+        wanted = mode | (0o055 if mode & stat.S_IXUSR else 0o044)
+        if wanted != mode and not stat.S_ISLNK(mode):
+            path.chmod(stat.S_IMODE(wanted))

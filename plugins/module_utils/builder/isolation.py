@@ -1,7 +1,8 @@
-"""Run a build in a process of its own that reaches nothing but its folders.
+"""Run code of a package in a process of its own that reaches nothing but its folders.
 
 In: what the process may read and write, and the user to run as. Out: the child. It asks the kernel
-for namespaces and needs no program. Standard library only, Python 3.6 or newer.
+for namespaces and needs no program. Nodes build in it; the controller runs in it what it may not
+run as its user. Standard library only, Python 3.6 or newer.
 """
 
 import contextlib
@@ -45,12 +46,12 @@ SYSTEM = (
     "/etc",
     "/opt",
     "/nix/store",
+    "/sys",
 )
 INSIDE_SYSTEM = tuple(path + "/" for path in SYSTEM)
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 # In memory, and small: TMPDIR is in the build's folder, on a disk.
-SCRATCH = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 (its own)
-SCRATCH_OPTIONS = "size=512m,mode=1777"
+SCRATCH = dict.fromkeys(("/tmp", "/var/tmp", "/dev/shm"), 512)  # MiB  # noqa: S108 (its own)
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000,
@@ -76,26 +77,27 @@ class CannotIsolate(Exception):
 
 
 class View:
-    """What a build sees besides the system, each as {path inside: path here}.
+    """What a process sees, each as {path inside: path here}, besides the paths in `system`.
 
-    It starts in the first writable folder. `hidden` folders are empty, but for what lies in them by
-    name.
+    It starts in the first folder that it can write to. `hidden` folders are empty, but for what
+    lies in them by name; those of `memory`, as {path inside: MiB}, begin empty and end with it.
     """
 
-    def __init__(self, readable, writable, hidden):
+    def __init__(self, readable, writable, hidden=(), memory=None, system=SYSTEM):
         self.readable, self.writable, self.hidden = readable, writable, hidden
+        self.memory, self.system = memory or {}, system
 
 
-def start(work, level, view, user, log):
+def start(work, level, view, user, *kept):
     """Start `work` in a child at this level; return (pid, the end of a pipe that it writes to).
 
-    `user` is (uid, gid) of the user to become, if this process is root; `log` is a file that the
-    child writes to. Raise CannotIsolate if the level cannot be reached.
+    `user` is (uid, gid) of the user to become, if this process is root; `kept` are the descriptors
+    of files that stay open. Raise CannotIsolate if the level cannot be reached.
     """
     ready, told = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _keep_open(told, log.fileno())
+        _keep_open(told, *kept)
         os._exit(_child(work, level, view, user, told))
     os.close(told)
     first = os.read(ready, 1)
@@ -110,7 +112,7 @@ def start(work, level, view, user, log):
 def _keep_open(*kept):
     """Close all other files: a build must not reach its parent's lock and output through them."""
     null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
+    for number in {0, 1, 2}.difference(kept):
         os.dup2(null, number)
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number not in kept:
@@ -122,7 +124,8 @@ def _child(work, level, view, user, told):
     """Run in the child: go to the level, tell that it is reached, work. Return the exit code."""
     try:
         os.setsid()
-        _die_with(os.getppid())
+        os.umask(0o022)  # the user that it becomes must pass through folders made here
+        die_with(os.getppid())
         if level == NAMESPACES:
             return _in_namespaces(work, view, user, told)
         _become(user)
@@ -151,12 +154,12 @@ def _in_namespaces(work, view, user, told):
         _new_user_namespace(spaces)
     inside = os.fork()
     if inside:  # outside of the new process namespace, which ends with its first process
-        return _ending(os.waitpid(inside, 0)[1])
-    _die_with(None)
+        return ending(os.waitpid(inside, 0)[1])
+    die_with(None)
     show_only(view, alone)
-    with contextlib.suppress(OSError):  # some containers forbid it
-        socket.sethostname("localhost")
-    _loopback()
+    for wish in (lambda: socket.sethostname("localhost"), _loopback):
+        with contextlib.suppress(OSError):  # some containers forbid it
+            wish()
     _give_up_capabilities(None if alone else user)
     _prctl(NO_NEW_PRIVS, 1)
     refuse()
@@ -168,7 +171,7 @@ def _in_namespaces(work, view, user, told):
     while True:  # the first process is the parent of all that lost theirs
         ended, status = os.wait()
         if ended == worker:
-            return _ending(status)
+            return ending(status)
 
 
 def _new_user_namespace(spaces):
@@ -187,7 +190,7 @@ def show_only(view, alone):
     sources = dict.fromkeys(view.hidden)
     for inside, path in [*view.readable.items(), *view.writable.items()]:
         sources[inside] = os.path.realpath(path)
-    top = [path for path in (*SYSTEM, "/sys") if os.path.lexists(path)]
+    top = [path for path in view.system if os.path.lexists(path)]
     links = {path: os.readlink(path) for path in top if os.path.islink(path)}
     sources.update({path: path for path in top if path not in links})
     _mount("none", "/", None, REC | PRIVATE)
@@ -202,9 +205,10 @@ def show_only(view, alone):
         os.symlink(leads_to, "/new" + path)
     _devices()
     _processes(alone)
-    for inside in SCRATCH:
+    memory = {**SCRATCH, **view.memory}
+    for inside, size in memory.items():
         os.makedirs("/new" + inside)
-        _mount("tmpfs", "/new" + inside, "tmpfs", NOSUID | NODEV, SCRATCH_OPTIONS)
+        _mount("tmpfs", "/new" + inside, "tmpfs", NOSUID | NODEV, f"size={size}m,mode=1777")
     for inside in sorted(sources):  # a folder before its content
         if sources[inside]:
             _bind("/old" + sources[inside], "/new" + inside)
@@ -214,9 +218,9 @@ def show_only(view, alone):
     _call("pivot_root", b".", b".")  # the old root is now on top of the new one
     _call("umount2", b".", DETACH)
     os.chdir("/")
-    stays = {**dict.fromkeys(SCRATCH, True), **dict.fromkeys(sources, False)}
+    stays = {**dict.fromkeys(memory, True), **dict.fromkeys(sources, False)}
     _make_read_only({**stays, **dict.fromkeys(view.writable, True)})
-    os.chdir(next(iter(view.writable)))
+    os.chdir(next(iter([*view.writable, *view.memory])))
 
 
 def _bind(source, target):
@@ -250,6 +254,8 @@ def _processes(alone):
         if not alone:
             raise CannotIsolate(f"/proc cannot be mounted: {problem.strerror}") from problem
         _bind("/old/proc", "/new/proc")
+    if os.path.exists("/new/proc/keys"):  # it lists the names of tickets
+        _mount("/old/dev/null", "/new/proc/keys", None, BIND)
 
 
 def _make_read_only(writable):
@@ -309,7 +315,7 @@ def _become(user):
         os.setgroups([])
         os.setgid(user[1])
         os.setuid(user[0])
-        _die_with(parent)  # the kernel forgets it with the user
+        die_with(parent)  # the kernel forgets it with the user
 
 
 def _give_up_capabilities(user):
@@ -321,14 +327,14 @@ def _give_up_capabilities(user):
     _call("capset", header, bytes(24))
 
 
-def _die_with(parent):
+def die_with(parent):
     """End this process when its parent ends, even by SIGKILL."""
     _prctl(PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
 
 
-def _ending(status):
+def ending(status):
     """Return an exit code for a wait status, as a shell does."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 

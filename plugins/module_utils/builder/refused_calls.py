@@ -1,7 +1,8 @@
-"""System calls that a build and a build backend are refused: the kernel's keys, and other machines.
+"""System calls that code of packages is refused: keys, other machines, namespaces of users.
 
 Namespaces hide neither the keyrings of a user, with tickets of Kerberos, nor the sockets between a
-virtual machine and its host. In: the machine. Out: a program for seccomp. Standard library only,
+virtual machine and its host. In a new namespace of users a process is root, before all of the
+kernel that asks for root. In: the machine. Out: a program for seccomp. Standard library only,
 Python 3.6 or newer.
 """
 
@@ -17,16 +18,20 @@ except ImportError:  # a Python that was built without it
 AF_VSOCK = 40
 JOIN_SESSION_KEYRING = 1
 NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2  # of prctl
-# machine: architecture as seccomp names it, then add_key, request_key, keyctl, socket
+# machine: architecture as seccomp names it, then add_key, request_key, keyctl, socket, clone,
+# unshare
 NUMBERS = {
-    "x86_64": (0xC000003E, 248, 249, 250, 41),
-    "aarch64": (0xC00000B7, 217, 218, 219, 198),
+    "x86_64": (0xC000003E, 248, 249, 250, 41, 56, 272),
+    "aarch64": (0xC00000B7, 217, 218, 219, 198, 220, 97),
 }
-IO_URING_SETUP = 425  # everywhere; it makes sockets without the call `socket`
+# Everywhere. The first makes sockets without the call `socket`; the flags of the second lie in
+# memory, where a filter cannot look, and programs that get ENOSYS call `clone`.
+IO_URING_SETUP, CLONE3 = 425, 435
+NEWUSER = 0x10000000
 X32 = 0x40000000  # calls of x86_64 in its second numbering
-LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
+LOAD, EQUAL, AT_LEAST, ANY_OF, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+ALLOW, REFUSE, MISSING = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 
 
 def program(machine):
@@ -36,21 +41,27 @@ def program(machine):
     """
     if machine not in NUMBERS:
         return None
-    architecture, add_key, request_key, keyctl, socket = NUMBERS[machine]
-    steps = [
+    architecture, add_key, request_key, keyctl, socket, clone, unshare = NUMBERS[machine]
+    steps = [  # code, how many steps to leave out if true and if false, value
         (LOAD, 0, 0, ARCHITECTURE),
-        (EQUAL, 0, 10, architecture),
+        (EQUAL, 0, 15, architecture),
         (LOAD, 0, 0, NUMBER),
-        (AT_LEAST, 8, 0, X32),
-        (EQUAL, 7, 0, IO_URING_SETUP),
-        (EQUAL, 6, 0, add_key),
-        (EQUAL, 5, 0, request_key),
-        (EQUAL, 4, 0, keyctl),
-        (EQUAL, 0, 2, socket),
+        (AT_LEAST, 13, 0, X32),
+        (EQUAL, 12, 0, IO_URING_SETUP),
+        (EQUAL, 11, 0, add_key),
+        (EQUAL, 10, 0, request_key),
+        (EQUAL, 9, 0, keyctl),
+        (EQUAL, 9, 0, CLONE3),
+        (EQUAL, 4, 0, socket),
+        (EQUAL, 1, 0, clone),
+        (EQUAL, 0, 4, unshare),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (ANY_OF, 3, 2, NEWUSER),
         (LOAD, 0, 0, FIRST_ARGUMENT),
         (EQUAL, 1, 0, AF_VSOCK),
         (RETURN, 0, 0, ALLOW),
         (RETURN, 0, 0, REFUSE),
+        (RETURN, 0, 0, MISSING),
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 

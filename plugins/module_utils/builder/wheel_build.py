@@ -181,7 +181,7 @@ class Build(Steps):
                     level,
                     self.view(level),
                     user,
-                    log,
+                    log.fileno(),
                 )
             except CannotIsolate as problem:
                 why = str(problem)

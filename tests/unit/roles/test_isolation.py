@@ -137,7 +137,7 @@ def test_a_build_ends_with_the_process_that_reports(
                 return 0
 
             with contextlib.suppress(isolation.CannotIsolate):
-                isolation.start(beat, level, view, user, log)
+                isolation.start(beat, level, view, user, log.fileno())
                 time.sleep(60)
             os._exit(3)
     while not beats.exists() or not beats.stat().st_size:
@@ -173,7 +173,7 @@ def test_a_build_reaches_neither_the_kernels_keys_nor_a_virtual_machines_host(
     view = isolation.View({}, {str(tmp_path): str(tmp_path)}, [])
     with (tmp_path / "log").open("wb") as log:
         try:
-            pid, said = isolation.start(look, level, view, None, log)
+            pid, said = isolation.start(look, level, view, None, log.fileno())
         except isolation.CannotIsolate as problem:
             pytest.skip(str(problem))
         with os.fdopen(said) as answer:
