@@ -19,7 +19,7 @@ from fleetbuild.extension import extensions
 from fleetbuild.files import is_there, read_at_most
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
-from fleetbuild.surroundings import folder_of, refuse_common_folder
+from fleetbuild.surroundings import folder_of, refuse_foreign_folder
 from fleetbuild.text import is_nested_deeply, yaml_mistake, yaml_value
 
 FILE_NAME = "fleetbuild.yml"
@@ -58,7 +58,7 @@ def find_config(inventory: str) -> Path | None:
         folders.append(folder.absolute().parent)
     found = next((path for folder in folders if (path := folder / FILE_NAME).exists()), None)
     if found:
-        refuse_common_folder(found.parent)
+        refuse_foreign_folder(inventory, found.parent)
     return found
 
 

@@ -35,7 +35,7 @@ from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.state import StateDir
-from fleetbuild.surroundings import folder_of, refuse_common_folder, refuse_foreign_home
+from fleetbuild.surroundings import refuse_foreign_folder, refuse_foreign_home
 from fleetbuild.text import fold, same_fleet
 from fleetbuild.this_machine import is_this_machine, with_users_folder
 
@@ -603,6 +603,6 @@ def _configuration(config: Config | Path | str | None, source: str) -> Config:
     """Return this configuration, else fleetbuild.yml beside this inventory."""
     if isinstance(config, Config):
         return config
-    refuse_common_folder(folder_of(source))
+    refuse_foreign_folder(source)
     file = config or find_config(source)
     return load_config(file) if file else Config()

@@ -46,13 +46,28 @@ def folder_of(inventory: str) -> Path:
     return source if is_there(source) and source.is_dir() else source.parent
 
 
-def refuse_common_folder(folder: Path) -> None:
-    """Raise UsageError if any user can put an inventory, fleetbuild.yml or recipes there."""
+def refuse_foreign_folder(source: str, folder: Path | None = None) -> None:
+    """Raise UsageError if others can put an inventory, fleetbuild.yml or recipes into its folder.
+
+    Whoever names the folder, and be it `./`, trusts its owner. A name alone, or a list of hosts,
+    means the current folder, which nobody named.
+    """
+    folder = folder or folder_of(source)
     try:
-        common = folder.stat().st_mode & stat.S_IWOTH
+        status = folder.stat()
     except OSError:  # who reads the inventory says why
         return
-    if common:
+    trusted = {0, os.geteuid()}
+    if os.geteuid() == 0:  # in one's own folder
+        trusted.add(int(os.environ.get("SUDO_UID") or 0))
+    if status.st_uid not in trusted and "/" not in source:
+        raise UsageError(
+            f"{folder.absolute()} belongs to {user_name(status.st_uid)}, whose inventory,"
+            " fleetbuild.yml and recipes would be used, and they run commands as you.",
+            "Go to a folder of your own. Or, if you trust that user, name the inventory with its"
+            f" folder: {folder.absolute()}/INVENTORY",
+        )
+    if status.st_mode & stat.S_IWOTH:
         raise UsageError(
             f"{folder.absolute()} is a folder where any user can write, also an inventory,"
             " fleetbuild.yml, recipes and group_vars that would be used.",

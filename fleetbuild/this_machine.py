@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.surroundings import user_name
 
 if TYPE_CHECKING:
     from fleetbuild.models import Config, Inventory
@@ -124,6 +126,8 @@ def installed_release(name: str = "default", paths: Sequence[str] = ()) -> Insta
         current = Path(folder, *([] if name == "default" else [name]), "current")
         release = current.resolve()
         if (release / "bin" / "python").exists() and _is_release(release, name):
+            for path in (Path(folder), current.parent, release.parent, release):
+                _refuse_foreign(path)
             return InstalledRelease(name, release.name, release, current)
     more = "" if name == "default" else f" of the name {name}"
     raise BlockedError(
@@ -132,6 +136,18 @@ def installed_release(name: str = "default", paths: Sequence[str] = ()) -> Insta
         if name == "default"
         else f"Install one: set release: {name} in fleetbuild.yml, then run: fleetbuild apply",
     )
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise if others could have put programs there, as nodes do before they serve a release."""
+    found = path.stat()
+    foreign = found.st_uid not in {0, os.geteuid()}
+    if foreign or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"belongs to {user_name(found.st_uid)}" if foreign else "can be written by others"
+        raise UsageError(
+            f"{path} {why}, and the programs of its release would run as you.",
+            "Name another install.path in fleetbuild.yml, or go to a folder without that file.",
+        )
 
 
 def _is_release(folder: Path, name: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild import Fleet, UsageError, check, doctor, find_config
+from fleetbuild import Fleet, UsageError, check, default_inventory, doctor, find_config
 from fleetbuild.audit import apart
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
@@ -371,6 +371,34 @@ def test_an_inventory_that_another_user_may_have_left_is_not_run(common, tmp_pat
     with pytest.raises(UsageError, match="where any user can write"):
         read_inventory(inventory)
     assert not mark.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+@pytest.mark.parametrize("source", ["hosts.yml", "localhost,"])
+def test_a_folder_of_another_user_that_nobody_named_is_refused(tmp_path, monkeypatch, source):
+    """Its mode is 0755, and the user's inventory runs a command when Ansible reads it."""
+    folder, mark, state = tmp_path / "theirs", tmp_path / "mark", tmp_path / "state"
+    folder.mkdir()
+    (folder / "hosts.yml").write_text(
+        f"all: {{hosts: {{node: {{x: \"{{{{ lookup('pipe', 'touch {mark}') }}}}\"}}}}}}\n"
+    )
+    (folder / "fleetbuild.yml").write_text("install: {path: /evil}\n")
+    os.chown(folder, 41234, 41234)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    assert default_inventory() == "hosts.yml"
+    for call in (
+        lambda: read_inventory(source),
+        lambda: find_config(source),
+        lambda: Fleet(source, state_dir=state).config,
+    ):
+        with pytest.raises(UsageError, match=r"belongs to user 41234.* run commands as you"):
+            call()
+    assert not mark.exists()
+    monkeypatch.setenv("SUDO_UID", "41234")  # that user is root already
+    assert find_config(source)
+    monkeypatch.delenv("SUDO_UID")
+    assert find_config(f"{folder}/hosts.yml")
 
 
 def test_a_configuration_that_another_user_may_have_left_names_no_release(common, monkeypatch):

@@ -134,6 +134,23 @@ def test_the_users_own_release_comes_before_the_systems(
     assert installed_release().path == systems
 
 
+@pytest.mark.parametrize("part", ["", "releases", "releases/r1"])
+def test_a_release_in_which_others_can_put_programs_is_not_used(
+    tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = release(tmp_path / "opt")
+    path = {"": made.parents[1], "releases": made.parent}.get(part, made)
+    path.chmod(0o775)
+    with pytest.raises(fleetbuild.UsageError, match="can be written by others, and the programs"):
+        installed_release(paths=[str(tmp_path / "opt")])
+    path.chmod(0o755)
+    assert installed_release(paths=[str(tmp_path / "opt")]).path == made
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    if path.stat().st_uid:  # root's releases are for everybody
+        with pytest.raises(fleetbuild.UsageError, match="belongs to"):
+            installed_release(paths=[str(tmp_path / "opt")])
+
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 

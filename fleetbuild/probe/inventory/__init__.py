@@ -26,7 +26,7 @@ from fleetbuild.ansible import (
     untried_core,
 )
 from fleetbuild.errors import UsageError
-from fleetbuild.surroundings import folder_of, refuse_common_folder, refuse_foreign_home
+from fleetbuild.surroundings import refuse_foreign_folder, refuse_foreign_home
 
 # "Without", "and" and "matching", without what.
 _NOTHING = re.compile("[!&]?~|[!&]")
@@ -40,7 +40,7 @@ def read_inventory(
     _refuse_empty(source, limit)
     # Before Ansible starts: it runs plugins that its settings name, and an inventory's program.
     refuse_foreign_home()
-    refuse_common_folder(folder_of(source))
+    refuse_foreign_folder(source)
     killed = sweep()
     listing = read_once(source, limit, secrets, partial(_rendered, source, limit, secrets))
     from fleetbuild.models import Inventory  # noqa: PLC0415
