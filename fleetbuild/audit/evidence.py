@@ -40,6 +40,7 @@ class Run(Frozen):
     qemu: str  # its version
     python: str  # cp311
     uses: tuple[str, ...]  # the features that the file's code uses anywhere
+    beside: tuple[str, ...] = ()  # the sha256 of each other wheel that was installed
     exercised: bool = False  # whether the package was used after its imports
     verdict: Verdict
     imported: bool = False  # another check found it out (--import)
@@ -60,12 +61,18 @@ class FileResults(Frozen):
         """Return the results with one more run."""
         return self.model_copy(update={"runs": (*self.runs, run)})
 
-    def on_cpu(self, features: Set[str], python: str) -> Run | None:
-        """Return a run on a CPU that has and lacks the same features of those in the code."""
+    def on_cpu(self, features: Set[str], python: str, beside: Iterable[str] = ()) -> Run | None:
+        """Return a run on a CPU that has and lacks the same features of those in the code.
+
+        `beside` are the hashes of the wheels that are installed with this one. A run with another
+        wheel says nothing about these: its code may have decided how the run ended.
+        """
+        there = {self.sha256, *beside}
         read = uses_of(self.needs) if self.needs else ()
         for run in self.runs:
             differing = emulated_features(run.cpu) ^ features
-            if run.python == python and differing.isdisjoint((*run.uses, *read)):
+            same = run.python == python and there.issuperset(run.beside)
+            if same and differing.isdisjoint((*run.uses, *read)):
                 return run
         return None
 
@@ -83,9 +90,13 @@ def verdict_from(
     features: Set[str],
     sms: Collection[str] = (),
     python: str,
+    beside: Iterable[str] = (),
 ) -> Verdict:
-    """Return the verdict from reading and, if a run on such a CPU is known, from the run."""
-    run = results.on_cpu(features, python)
+    """Return the verdict from reading and, if a run on such a CPU is known, from the run.
+
+    `beside` are the hashes of the wheels that are installed with it.
+    """
+    run = results.on_cpu(features, python, beside)
     imported = results.imported or (run is not None and run.imported)
     found = _verdict_from(results, run, package=package, arch=arch, features=features, sms=sms)
     return found.model_copy(update={"imported": True}) if imported else found
@@ -241,9 +252,9 @@ def shipped_runs() -> dict[str, FileResults]:
 
 
 def _with_runs(results: FileResults, more: Iterable[Run]) -> FileResults:
-    """Return the results with these runs, but for CPUs on which the file has run already."""
-    known = {(run.cpu, run.python) for run in results.runs}
-    new = tuple(run for run in more if (run.cpu, run.python) not in known)
+    """Return the results with these runs, but for CPUs on which the file ran so already."""
+    known = {(run.cpu, run.python, run.beside) for run in results.runs}
+    new = tuple(run for run in more if (run.cpu, run.python, run.beside) not in known)
     return results.model_copy(update={"runs": (*results.runs, *new)})
 
 

@@ -83,9 +83,11 @@ def _evidence_lines(
     target = group.target
     features = implied_features(target.arch, facts.features if facts else target.features)
     lines, unread = [], []
-    for file in (*(group.dependencies or ()), *published):
+    files = (*(group.dependencies or ()), *published)
+    beside = [file.sha256 for file in files]
+    for file in files:
         known = results.of(file.sha256, file.file)
-        run = known.on_cpu(features, target.python)
+        run = known.on_cpu(features, target.python, beside)
         if known.needs is None and not (run and run.verdict.dies):
             # Those for any platform seldom have machine code; to name them all says little.
             unread += [] if file.file.endswith("-any.whl") else [f"{file.name}=={file.version}"]
@@ -99,6 +101,7 @@ def _evidence_lines(
             features=features,
             sms=facts.sms if facts else target.sms,
             python=target.python,
+            beside=beside,
         )
         where = f": {found.where}" if found.where else ""
         word = VERDICT_WORDS[found.verdict]

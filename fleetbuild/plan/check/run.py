@@ -28,6 +28,7 @@ from fleetbuild.audit.evidence import (
 )
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
+from fleetbuild.audit.ownership import second_owners
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import (
     AuditError,
@@ -279,17 +280,19 @@ class _Checker:
         if isinstance(known, str):
             return Verdict(verdict="undecided", where=known)
         if not self._emulate or not (known.needs and known.needs.files):
-            return self._judge(known, file, kind)
-        if known.on_cpu(kind.features, kind.python) is None:
-            verdict = self._judge(known, file, kind)
+            return self._judge(known, file, kind, closure)
+        if known.on_cpu(kind.features, kind.python, _hashes(closure)) is None:
+            verdict = self._judge(known, file, kind, closure)
             if why := why_not_emulated(kind, file.file):
                 note = f"{verdict.where}; " if verdict.where else ""
                 return verdict.model_copy(update={"where": f"{note}not run: {why}"})
             if verdict.verdict != "no-kernel":
                 known = self._run(known, file, kind, closure)
-        return self._judge(known, file, kind)
+        return self._judge(known, file, kind, closure)
 
-    def _judge(self, known: FileResults, file: LockedFile, kind: Kind) -> Verdict:
+    def _judge(
+        self, known: FileResults, file: LockedFile, kind: Kind, closure: Sequence[LockedFile]
+    ) -> Verdict:
         return verdict_from(
             known,
             package=file.name,
@@ -297,6 +300,7 @@ class _Checker:
             features=kind.features,
             sms=kind.sms,
             python=kind.python,
+            beside=_hashes(closure),
         )
 
     def _run(
@@ -309,27 +313,40 @@ class _Checker:
             run = run_emulated(kind, file.name, self._store.fetch(file), environment)
         except (SandboxError, FleetbuildError) as problem:
             failed = undecided(f"it could not be run: {problem}")
-            return known.with_run(_run_on(kind, failed, known.needs, file.name))
-        known = known.with_run(_run_on(kind, run, known.needs, file.name))
+            return known.with_run(_run_on(kind, failed, known.needs, file, closure))
+        known = known.with_run(_run_on(kind, run, known.needs, file, closure))
         self._known[file.sha256] = known
         self._results.keep(known)
         return known
 
     def _environment(self, closure: Sequence[LockedFile]) -> Path:
-        key = tuple(sorted(file.sha256 for file in closure))
+        key = _hashes(closure)
         if key not in self._installed:
             wheels = [self._store.fetch(file) for file in closure]
+            if problems := second_owners(wheels, self._store.settings.allow_files):
+                raise SandboxError(f"its wheels take each other's names: {problems[0]}")
             self._installed[key] = self._environments.enter_context(installed(wheels))
         return self._installed[key]
 
 
-def _run_on(kind: Kind, verdict: Verdict, needs: WheelNeeds | None, package: str) -> Run:
+def _hashes(files: Iterable[LockedFile]) -> tuple[str, ...]:
+    return tuple(sorted(file.sha256 for file in files))
+
+
+def _run_on(
+    kind: Kind,
+    verdict: Verdict,
+    needs: WheelNeeds | None,
+    file: LockedFile,
+    closure: Iterable[LockedFile],
+) -> Run:
     return Run(
         cpu=qemu_cpu_of(kind),
         qemu=qemu_version(),
         python=kind.python,
         uses=uses_of(needs) if needs else (),
-        exercised=bool(use_of(package)),
+        beside=tuple(sha256 for sha256 in _hashes(closure) if sha256 != file.sha256),
+        exercised=bool(use_of(file.name)),
         verdict=verdict,
     )
 

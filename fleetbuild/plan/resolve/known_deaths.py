@@ -28,11 +28,17 @@ def nodes_with_known_deaths(
     implied = cache(implied_features)  # most nodes show the same features as others
 
     @cache
-    def verdict(file: LockedFile, kind: _Kind) -> Verdict:
+    def verdict(file: LockedFile, kind: _Kind, beside: tuple[LockedFile, ...]) -> Verdict:
         arch, features, sms, python = kind
         known = results_of(file.sha256, file.file)
         return verdict_from(
-            known, package=file.name, arch=arch, features=features, sms=sms, python=python
+            known,
+            package=file.name,
+            arch=arch,
+            features=features,
+            sms=sms,
+            python=python,
+            beside=[other.sha256 for other in beside],
         )
 
     problems: dict[str, Problem] = {}
@@ -40,8 +46,9 @@ def nodes_with_known_deaths(
         for node, facts in group.members.items():
             arch = str(facts.arch)
             kind = (arch, implied(arch, facts.features), facts.sms, group.target.python)
-            for file in dependencies[group.name].wheels:
-                found = verdict(file, kind)
+            wheels = dependencies[group.name].wheels
+            for file in wheels:
+                found = verdict(file, kind, wheels)
                 # A death in code that may never be called was only read: it blocks no node.
                 if found.verdict == "dies-at-import" or (found.dies and found.evidence != "static"):
                     problems[node] = _problem(file, found, kind)

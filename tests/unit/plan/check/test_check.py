@@ -230,6 +230,52 @@ def test_a_file_without_results_is_refused(text):
         Results(Path("checks")).import_from(Path("pipe"))
 
 
+@pytest.fixture
+def dying(monkeypatch):
+    """Each run of a wheel with `evil` beside it dies; return the packages that were run."""
+    ran = []
+
+    def run_emulated(_kind, package, _path, environment):
+        ran.append(package)
+        if (environment / "evil.py").exists():
+            return Verdict(verdict="dies-at-import", where="illegal", evidence="emulated")
+        return Verdict(verdict="runs", evidence="emulated")
+
+    monkeypatch.setattr(run, "require_emulation", lambda: None)
+    monkeypatch.setattr(run, "why_not_emulated", lambda *_: None)
+    monkeypatch.setattr(run, "run_emulated", run_emulated)
+    return ran
+
+
+def test_a_run_beside_another_wheel_decides_nothing_about_the_file_alone(index, dying):
+    native(index)
+    make_wheel(index, "evil", files={"evil.py": b""})
+    stacks = (["demo", "evil"], True), (["demo"], False), (["demo", "evil"], False)
+    found = [check(stack, kinds=["Haswell"], emulate=emulate).rows[0] for stack, emulate in stacks]
+    assert [(row.name, row.verdict, row.evidence) for row in found] == [
+        ("demo", "dies-at-import", "emulated"),
+        ("demo", "runs", "static"),
+        ("demo", "dies-at-import", "emulated"),
+    ]
+    assert check(["demo"], kinds=["Haswell"], emulate=True).rows[0].verdict == "runs"
+    assert check(["demo", "evil"], kinds=["Haswell"]).rows[0].verdict == "dies-at-import"
+    assert dying == ["demo", "demo"]
+    # A run alone counts in each stack, as no other wheel could have decided it.
+    make_wheel(index, "other", files={"other.py": b""})
+    (row, _) = check(["demo", "other"], kinds=["Haswell"]).rows
+    assert (row.verdict, row.evidence) == ("runs", "emulated")
+
+
+def test_wheels_that_take_each_others_names_are_not_run(index, dying):
+    own = {"demo/__init__.py": b"import os", "demo/_c.so": make_elf(VADDPS_YMM)}
+    make_wheel(index, "demo", tag=TAG, files=own)
+    make_wheel(index, "evil", files={"evil.py": b"", "demo/_distributor_init_local.py": b""})
+    demo, _ = check(["demo", "evil"], kinds=["Haswell"], emulate=True).rows
+    assert demo.verdict == "undecided"
+    assert "its wheels take each other's names: the import name demo belongs to demo-" in demo.where
+    assert dying == []
+
+
 def test_one_wheel_runs_with_what_it_requires(index, monkeypatch):
     make_wheel(index, "pure", files={"pure.py": b""})
     requires = ["pure>=1", "unused ; extra == 'more'"]
