@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.extension import extensions
-from fleetbuild.files import is_there, read_at_most
+from fleetbuild.files import is_there, read_input
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
 from fleetbuild.surroundings import folder_of, refuse_foreign_folder
@@ -31,8 +31,7 @@ def load_config(path: Path | str) -> Config:
     """Return the configuration in this file."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            text = read_at_most(file, _LARGEST).decode()
+        text = read_input(path, _LARGEST).decode()
     except FileNotFoundError:
         raise ConfigError(
             f"{path} does not exist.",

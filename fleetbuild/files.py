@@ -9,10 +9,9 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO
 
 _CHUNK = 1 << 16
 
@@ -56,11 +55,25 @@ def read_file(path: str) -> bytes:
         os.close(handle)
 
 
-def read_at_most(file: BinaryIO, most: int) -> bytes:
-    """Return the rest of a file; raise OSError if it has more bytes: a disk image, or a device."""
-    if os.fstat(file.fileno()).st_size <= most and len(content := file.read(most + 1)) <= most:
+def read_input(
+    path: str | Path, most: int = 1 << 20, check: Callable[[os.stat_result], None] = lambda _: None
+) -> bytes:
+    """Return the bytes of a file that somebody named, which may be anything; it is opened once.
+
+    Raise OSError unless it is a regular file of at most so many bytes: a pipe may never end, and
+    files of the kernel, such as /proc/self/environ, hold secrets. `check` may refuse its status.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:  # noqa: PTH123
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        check(about)
+        content = b"" if about.st_size > most else file.read(most + 1)
+        if max(about.st_size, len(content)) > most:
+            raise OSError(errno.EFBIG, f"it has more than {most >> 20} MB, the most that is read")
+        if len(content) > about.st_size:
+            raise OSError(errno.EINVAL, "it has no size, or grew while it was read")
         return content
-    raise OSError(errno.EFBIG, f"it has more than {most >> 20} MB, the most that is read")
 
 
 def replace_file(path: str, content: bytes, *, mode: int = 0o600, lasting: bool = True) -> None:

@@ -128,6 +128,8 @@ def _module_problems(
 ) -> Iterator[str]:
     first, _, rest = path.partition("/")
     if first == info:
+        if not file.startswith(f"{info}/"):
+            yield f"{file!r} would replace what the wheel says about itself"
         return
     if first.endswith((".dist-info", ".egg-info")):
         yield f"{file!r} would describe another package"

@@ -22,7 +22,7 @@ from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import UsageError
-from fleetbuild.files import raise_if_full, write_atomically
+from fleetbuild.files import raise_if_full, read_input, write_atomically
 from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features
 from fleetbuild.models._base import Frozen
 
@@ -261,11 +261,7 @@ def _with_runs(results: FileResults, more: Iterable[Run]) -> FileResults:
 def _read(path: Path) -> SharedResults:
     fix = "Name a file that fleetbuild check --export wrote."
     try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{path} is not a file.", fix)
-        if path.stat().st_size > _MAX_BYTES:
-            raise UsageError(f"{path} is larger than {_MAX_BYTES >> 20} MiB.", fix)
-        shared = SharedResults.model_validate_json(path.read_bytes())
+        shared = SharedResults.model_validate_json(read_input(path, _MAX_BYTES))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", fix) from None
     except ValidationError:

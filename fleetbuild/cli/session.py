@@ -18,6 +18,7 @@ import typer
 
 from fleetbuild import FleetbuildError, Interrupted, UsageError
 from fleetbuild.cli.show import Output
+from fleetbuild.files import read_input
 
 if TYPE_CHECKING:
     from fleetbuild import Secrets
@@ -180,7 +181,7 @@ def _become_password(ask: bool, file: Path | None) -> str | None:
         if os.access(file, os.X_OK) and file.is_file():  # a program, as for Ansible
             done = subprocess.run([file.absolute()], capture_output=True, check=True, text=True)
             return done.stdout.strip("\r\n")
-        return file.read_text(encoding="utf-8").strip("\r\n")
+        return read_input(file).decode().strip("\r\n")
     except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as problem:
         if isinstance(problem, subprocess.CalledProcessError):
             why = f"the program ended with exit code {problem.returncode}"

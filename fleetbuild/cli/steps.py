@@ -16,6 +16,7 @@ import fleetbuild
 from fleetbuild.cli.options import ClusterOptions, NodeOptions
 from fleetbuild.cli.session import Session
 from fleetbuild.cli.show.progress import listening, waiting
+from fleetbuild.files import read_input
 
 if TYPE_CHECKING:
     from fleetbuild import (
@@ -216,7 +217,7 @@ def is_plan(what: str) -> bool:
     if not path.is_file():
         return path.suffix == ".json" and not path.exists()
     try:
-        text = path.read_bytes() if path.stat().st_size <= _LARGEST else b""
+        text = read_input(path, _LARGEST)
     except OSError:
         text = b""  # reading it as a plan, or an inventory, names the error
     try:

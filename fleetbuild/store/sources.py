@@ -21,6 +21,7 @@ from fleetbuild.models._base import Frozen
 _DEFAULT_BACKEND = "setuptools.build_meta:__legacy__"  # PEP 517's, for a source that names none
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
 MAX_TEXT = 1 << 20
+_MAX_LINE = 10_000  # the work for a key of many parts grows with its square
 MAX_MEMBERS = 500_000
 MAX_BYTES = 16 << 30
 
@@ -178,8 +179,10 @@ def _text_of(path: Path) -> str:
 def parse_toml(text: str, source: str) -> dict[str, Any]:
     """Return the content of a pyproject.toml; raise ConfigError if it is not TOML."""
     try:
+        if any(len(line) > _MAX_LINE for line in text.splitlines()):
+            raise ValueError(f"it has a line of more than {_MAX_LINE} characters")
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+    except (ValueError, RecursionError) as problem:
         raise ConfigError(
             f"The pyproject.toml of {source} is not valid TOML: {problem}.", "Correct it."
         ) from None

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import zipfile
 
 from . import release_files
 from .builder.removal import remove
@@ -21,6 +22,7 @@ from .release_signature import Signatures
 from .wheel_installer import NOT_KEPT, forget_uv, install, keep_uv, kept_uv, make_environment
 
 PATIENCE = 3600  # seconds for one step, such as pip on a slow disk
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -76,6 +78,7 @@ def assemble(root, params):
         make_environment(params["python"], path, run)
         before = commands(path)
         if files:
+            refuse_hooks(path, files)
             made = install(path, files, uv_of(root, params), run)
         refuse_unannounced(params["wheels"], before, commands(path))
         Signatures(root).keep(params["release_id"], params["statement"], params["signature"])
@@ -99,6 +102,37 @@ def commands(path):
         elif name != "__pycache__":
             found[name] = "a folder"
     return found
+
+
+def refuse_hooks(path, files):
+    """Raise if a wheel brings a module that each start of this Python imports where it is there.
+
+    Which these are depends on the system, such as apport_python_hook on Debian and Ubuntu, so an
+    empty environment is started, and tells what it looked for in its own folder.
+    """
+    told = subprocess.run(
+        [os.path.join(path, "bin", "python"), "-vv", "-c", ""],
+        cwd="/",
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE,
+        check=False,
+    ).stderr.decode("utf-8", "replace")
+    place = re.escape(path) + "/lib[^/\n]*/[^/\n]+/site-packages/"
+    sought = set(re.findall(rf"^# trying {place}([^./\n]+)", told, re.M))
+    for file, _ in files if sought else ():
+        with zipfile.ZipFile(file) as archive:
+            for name in archive.namelist():
+                parts = name.split("/")
+                inner = parts[2:] if parts[0].endswith(".data") else parts
+                if inner and inner[0].split(".")[0] in sought:
+                    raise Problem(
+                        f"{os.path.basename(file)} brings {name}, which would run at each"
+                        " start of this node's Python.",
+                        ["leave-package-out"],
+                    )
 
 
 def refuse_unannounced(wheels, before, after):
@@ -155,13 +189,12 @@ def seal(path, manifest):
 
 def run(command, fix):
     """Run a command in a clean environment; if it fails, raise with its last lines."""
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
     with tempfile.TemporaryFile() as said:
         try:
             child = subprocess.Popen(
                 command,
                 cwd="/",
-                env=environment,
+                env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,

@@ -58,6 +58,7 @@ ATTACKS = {
     "demo-1.0.data/data/bin/ssh": SYSTEM,
     "numpy-2.0.dist-info/METADATA": "exactly one .dist-info folder",
     "demo-1.0.data/purelib/numpy-2.0.dist-info/METADATA": OTHER,
+    "demo-1.0.data/purelib/demo-1.0.dist-info/entry_points.txt": "replace what the wheel says",
     "numpy-2.0.egg-info/PKG-INFO": OTHER,
     "numpy.egg-info": OTHER,
     "__pycache__/six.cpython-311.pyc": COMPILED,

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from fleetbuild.errors import ClusterError, KubeconfigError
+from fleetbuild.files import read_input
 from fleetbuild.kubernetes.api.kubeconfig import Access, User
 from fleetbuild.kubernetes.api.kubeconfig_schema import Exec
 
@@ -70,7 +71,7 @@ def _from_file(user: User) -> str | None:
     if user.token_file is None:
         return None
     try:
-        return user.token_file.read_text(encoding="utf-8").strip()
+        return read_input(user.token_file).decode().strip()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise KubeconfigError(

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
 from fleetbuild.errors import KubeconfigError
+from fleetbuild.files import read_input
 from fleetbuild.kubernetes.api.kubeconfig_schema import (
     FIX,
     Context,
@@ -128,7 +129,7 @@ def _merged(paths: Sequence[Path]) -> _Known:
 
 def _read(path: Path) -> Kubeconfig:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_input(path, 16 << 20).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise KubeconfigError(f"The kubeconfig {path} cannot be read: {reason}.", FIX) from None
@@ -236,7 +237,7 @@ def _content(key: str, file: str, data: str, folder: Path) -> bytes | None:
     except ValueError:
         raise KubeconfigError(f"{key}-data in the kubeconfig is not base64.", FIX) from None
     try:
-        return (folder / file).read_bytes() if file else None
+        return read_input(folder / file) if file else None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file name is invalid"
         raise KubeconfigError(
@@ -248,7 +249,7 @@ def _from_pod() -> Access:
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT")
     name = f"[{host}]" if ":" in host else host
     try:
-        authority = (SERVICE_ACCOUNT / "ca.crt").read_bytes()
+        authority = read_input(SERVICE_ACCOUNT / "ca.crt")
     except OSError as error:
         raise KubeconfigError(
             f"The pod's service account cannot be read: {error.filename}: {error.strerror}.",

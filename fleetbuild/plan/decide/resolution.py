@@ -5,8 +5,21 @@ Planning states a `LockRequest`; the store resolves it with an index and returns
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import AfterValidator
+
 from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.models._base import Frozen
+
+
+def _valid_python(text: str | None) -> str | None:
+    """Return a range of versions as it is; None for what is none, as installers ignore it."""
+    try:
+        return text and str(SpecifierSet(text))
+    except InvalidSpecifier:
+        return None
 
 
 class StaticMetadata(Frozen):
@@ -18,7 +31,8 @@ class StaticMetadata(Frozen):
     name: str
     version: str
     requires: tuple[str, ...]
-    requires_python: str | None = None
+    # It becomes a line of metadata for uv, and a line break in it would begin another.
+    requires_python: Annotated[str | None, AfterValidator(_valid_python)] = None
     extras: tuple[str, ...] = ()  # that are asked for
 
 

@@ -6,10 +6,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from fleetbuild.errors import Interrupted, PlanFileError
-from fleetbuild.files import raise_if_full, read_at_most, write_atomically
+from fleetbuild.files import raise_if_full, read_input, write_atomically
 from fleetbuild.models import Config, Install, Plan
 from fleetbuild.models.config import Kubernetes
 from fleetbuild.plan.document.serialize import dump_plan, with_digest
@@ -23,9 +24,7 @@ _LARGEST = 256 << 20  # bytes; a hundred thousand nodes need less
 def read_plan(path: Path | str) -> Plan:
     """Return the plan in a file; refuse a file that is not a plan or was edited."""
     try:
-        with Path(path).open("rb") as file:
-            _refuse_foreign(path, os.fstat(file.fileno()))
-            text = read_at_most(file, _LARGEST).decode()
+        text = read_input(path, _LARGEST, partial(_refuse_foreign, path)).decode()
     except FileNotFoundError:
         raise PlanFileError(
             f"The plan {path} does not exist.", "Make one with: fleetbuild plan INVENTORY"

@@ -7,7 +7,6 @@ hash.
 from __future__ import annotations
 
 import re
-import stat
 import sys
 import tempfile
 import tomllib
@@ -22,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.wheel_tags import best_wheel
 from fleetbuild.errors import ConfigError
-from fleetbuild.files import read_at_most, sha256_of
+from fleetbuild.files import read_input, sha256_of
 from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.programs import run_program, uv_program
 from fleetbuild.text import clean
@@ -102,10 +101,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_text(path: Path) -> str:
     """Return the text of a file; raise ConfigError for a device, a pipe and a file of many MB."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{path} is not a file.", "Name a file that lists packages.")
-        with path.open("rb") as file:
-            return read_at_most(file, _MOST_BYTES).decode("utf-8-sig")
+        return read_input(path, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist.", "Name an existing file.") from None
     except (OSError, UnicodeDecodeError) as problem:

@@ -34,15 +34,14 @@ _COMPILED_FILE = re.compile(r"\.(c|cc|cpp|cxx|pyx|rs|f90|cu)$")
 _ASIDE = re.compile(r"(^|/)(tests?|testing|docs?|examples?|benchmarks?|benchs?)/")
 _TORCH_EXTENSION = re.compile(r"\b(CUDAExtension|CppExtension|HIPExtension|cpp_extension)\b")
 _CUDA_EXTENSION = re.compile(r"\b(CUDAExtension|HIPExtension)\b")
-_CMAKE_CUDA = re.compile(
-    r"enable_language\s*\([^)]*\b(CUDA|HIP)\b|find_package\s*\(\s*(CUDA|CUDAToolkit|hip)\b"
-    r"|\bLANGUAGES\b[^)]*\b(CUDA|HIP)\b"
-)
+_CMAKE_LANGUAGES = re.compile(r"enable_language\s*\(|\bLANGUAGES\b")
+_CMAKE_CUDA = re.compile(r"\b(CUDA|HIP)\b")
+_CMAKE_PACKAGE = re.compile(r"find_package\s*\(\s*(CUDA|CUDAToolkit|hip)\b")
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native|target-cpu=native")
 _VARIABLE = re.compile(
     r"""(?:getenv|environ\.get|environ\.setdefault|environ)\s*[(\[]\s*["']([A-Z][A-Z0-9_]{2,60})["']"""
 )
-_OPTION = re.compile(r"^\s*option\s*\(\s*([A-Z][A-Z0-9_]{2,60})\b", re.MULTILINE)
+_OPTION = re.compile(r"^[ \t]*option\s*\(\s*([A-Z][A-Z0-9_]{2,60})\b", re.MULTILINE)
 _GPU_REQUIREMENT = re.compile(r"(torch|cupy|nvidia|cuda|triton|pycuda)\b", re.IGNORECASE)
 # Of pure packages. Other backends compile, or are not known.
 _PURE_BACKENDS = ("setuptools.build_meta", "hatchling.", "flit_core.", "flit.", "poetry.core.",
@@ -139,7 +138,7 @@ def survey_source(path: Path) -> SourceSurvey:
         compiled=any(_COMPILED_FILE.search(name) for name in parts),
         torch_extension=bool(_TORCH_EXTENSION.search(setup)),
         cuda_extension=bool(_CUDA_EXTENSION.search(setup)),
-        cmake_cuda=bool(_CMAKE_CUDA.search(_without_comments(cmake))),
+        cmake_cuda=_asks_for_gpu(cmake),
         rust=any(name.endswith("Cargo.toml") for name in texts),
         crates_missing=_crates_missing(texts),
         native=tuple(name for name in _TEXTS if _NATIVE.search(texts.get(name, ""))),
@@ -158,8 +157,14 @@ def _crates_missing(texts: Mapping[str, str]) -> bool:
     )
 
 
-def _without_comments(cmake: str) -> str:
-    return re.sub(r"#.*", "", cmake)
+def _asks_for_gpu(cmake: str) -> bool:
+    """Return whether a CMakeLists.txt enables CUDA or HIP, or looks for it."""
+    text = re.sub(r"#.*", "", cmake)
+    commands = text.split(")")  # so that each is searched once
+    named = ((each, _CMAKE_LANGUAGES.search(each)) for each in commands)
+    return bool(_CMAKE_PACKAGE.search(text)) or any(
+        match and _CMAKE_CUDA.search(each, match.end()) for each, match in named
+    )
 
 
 def _shown(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:

@@ -349,3 +349,14 @@ def test_the_real_index_knows_hnswlib():
     assert answer.sources[0].file == "hnswlib-0.8.0.tar.gz"
     with pytest.raises(ResolutionError, match=r"hnswlib 9\.9\.9 is not on the index; the newest"):
         locate(request_for("hnswlib==9.9.9", sources=("hnswlib",)), settings)
+
+
+def test_a_python_range_of_two_lines_adds_no_line_to_the_metadata_for_uv(settings):
+    """uv would fetch the address, past the rule that a requirement names none."""
+    static = StaticMetadata(
+        name="base", version="1.0", requires=(),
+        requires_python=">=3.8\nRequires-Dist: dep @ http://127.0.0.1:9/x.whl",
+    )  # fmt: skip
+    assert static.requires_python is None
+    question = request_for().model_copy(update={"static_metadata": (static,)})
+    assert resolve(question, settings).problem is None

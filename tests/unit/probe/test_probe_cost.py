@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +13,7 @@ from fleetbuild.probe.parsing.framing import SECTIONS, split
 from fleetbuild.probe.parsing.text import MAX_OTHER, MAX_RELEASE, MAX_SECTION
 from fleetbuild.probe.transport.base import LARGEST, LARGEST_COMPLAINT, Answer
 from fleetbuild.probe.transport.failure_reasons import ssh_problem, unusable_answer
+from tests.factories.growth import filled, is_linear, seconds
 
 pytestmark = pytest.mark.no_cover  # tracing adds to the time that is compared
 NONCE = "fleetbuild-" + "0" * 32
@@ -76,31 +76,6 @@ CPU = {"uname": "Linux 6.1 x86_64", "cpuinfo": "flags : lm avx"}
 @pytest.fixture(autouse=True)
 def no_text_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetbuild.probe.parsing.text.MAX_KEPT", -1)
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """The processor time of the best of three, which other programs do not add to."""
-    taken = []
-    for _ in range(3):
-        began = time.process_time()
-        work()
-        taken.append(time.process_time() - began)
-        if taken[-1] < 0.02:
-            break
-    return min(taken)
-
-
-def is_linear(work: Callable[[int], Callable[[], object]], limit: int) -> bool:
-    """Whether four times the text costs about four times the work: sixteen is what a quadratic
-    one takes. What takes no time at the limit needs no comparison."""
-    whole = seconds(work(limit))
-    if whole < 0.1:
-        return True
-    return whole < 5 and whole < 9 * max(seconds(work(limit // 4)), 0.01)
-
-
-def filled(unit: str, size: int) -> str:
-    return (unit * (size // len(unit) + 1))[:size]
 
 
 @pytest.mark.parametrize(("section", "unit"), CASES)

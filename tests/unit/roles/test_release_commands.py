@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.factories.role_modules import ALONE
+from tests.factories.role_modules import ALONE, plugin
 
 # Makes an environment whose "pip" runs the command that the test is about, in bin/.
 PYTHON = """#!/bin/sh
@@ -21,14 +24,16 @@ chmod +x "$path/bin/python"
 """
 
 
-def install(release: ModuleType, folder: Path, command: str, *announced: str | None) -> Path:
+def install(
+    release: ModuleType, folder: Path, command: str, *announced: str | None, content: bytes = b""
+) -> Path:
     root = release.Root(str(folder / "fb"))
     python = folder / "python"
     python.write_text(PYTHON.format(command=command))
     python.chmod(0o755)
     wheels = []
     for number, names in enumerate(announced):
-        data = b"%d" % number
+        data = content or b"%d" % number
         wheel: dict[str, Any] = {
             "file": f"w{number}-1-py3-none-any.whl", "sha256": hashlib.sha256(data).hexdigest()
         }  # fmt: skip
@@ -76,3 +81,45 @@ def test_announced_commands_are_installed(
     release: ModuleType, tmp_path: Path, command: str, announced: list[str | None]
 ) -> None:
     assert (install(release, tmp_path, command, *announced) / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("member", "refused"),
+    [
+        ("hook_x.py", True),
+        ("hook_x/__init__.py", True),
+        ("w0-1.data/purelib/hook_x.cpython-311-x86_64-linux-gnu.so", True),
+        ("hook_xy.py", False),
+        ("w0/hook_x.py", False),
+    ],
+)
+def test_a_module_that_each_start_of_a_nodes_python_looks_for_is_refused(
+    release: ModuleType, tmp_path: Path, member: str, refused: bool
+) -> None:
+    wheel = tmp_path / "w.zip"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(member, "raise SystemExit")
+    looks = 'echo "# trying $(dirname $PWD)/lib/python3/site-packages/hook_x.abi3.so" >&2'
+    content = wheel.read_bytes()
+    if not refused:
+        assert install(release, tmp_path, looks, "", content=content)
+        return
+    with pytest.raises(release.Problem, match="would run at each start") as caught:
+        install(release, tmp_path, looks, "", content=content)
+    assert caught.value.fix == ["leave-package-out"]
+    assert not (tmp_path / "fb/releases/a").exists()
+
+
+def test_what_a_real_python_looks_for_at_each_start_is_found(
+    release: ModuleType, tmp_path: Path
+) -> None:
+    """Debian's and Ubuntu's sitecustomize look for apport_python_hook; here a line does."""
+    path = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
+    (site,) = path.glob("lib/python*/site-packages")
+    (site / "a.pth").write_text("import importlib.util; importlib.util.find_spec('hook_x')\n")
+    wheel = tmp_path / "w.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("hook_x.py", "")
+    with pytest.raises(release.Problem, match=r"w\.whl brings hook_x\.py"):
+        plugin("module_utils.release_making").refuse_hooks(str(path), [(str(wheel), "")])

@@ -226,7 +226,7 @@ def test_a_file_without_results_is_refused(text):
     with pytest.raises(UsageError, match=r"none\.json"):
         Results(Path("checks")).import_from(Path("none.json"))
     os.mkfifo("pipe")
-    with pytest.raises(UsageError, match="pipe is not a file"):
+    with pytest.raises(UsageError, match="pipe cannot be read: it is not a regular file"):
         Results(Path("checks")).import_from(Path("pipe"))
 
 

@@ -1,0 +1,160 @@
+"""Files that people name: devices, pipes, files of the kernel, texts without an end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fleetbuild.audit.evidence import Results
+from fleetbuild.cli.session import _become_password
+from fleetbuild.cli.steps import is_plan
+from fleetbuild.config import load_config
+from fleetbuild.errors import FleetbuildError
+from fleetbuild.kubernetes.api.credentials import _from_file
+from fleetbuild.kubernetes.api.kubeconfig import User, _content, _read
+from fleetbuild.plan.document.files import read_plan
+from fleetbuild.plan.resolve.requirement_files import (
+    read_constraints,
+    read_group,
+    read_lock,
+    read_requirements,
+)
+from fleetbuild.plan.resolve.survey import survey_source
+from tests.factories.growth import filled, is_linear
+
+SECRET = "canary-91ac"
+READERS: dict[str, Callable[[Path], object]] = {
+    "requirements": read_requirements,
+    "constraints": read_constraints,
+    "a group": lambda path: read_group(path, "dev"),
+    "a lock": read_lock,
+    "fleetbuild.yml": load_config,
+    "a plan": read_plan,
+    "verdicts": lambda path: Results(path.parent).import_from(path),
+    "a become password": partial(_become_password, False),
+    "a kubeconfig": _read,
+    "a certificate": lambda path: _content("certificate-authority", path.name, "", path.parent),
+    "a token": lambda path: _from_file(User(name="me", token_file=path)),
+}
+
+
+@pytest.mark.parametrize("what", ["zero", "full", "pipe", "environ", "folder", "large"])
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_plain_file_is_refused_at_once_and_not_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, what: str
+) -> None:
+    monkeypatch.setenv("SECRET", SECRET)
+    paths = {
+        "zero": Path("/dev/zero"),
+        "full": Path("/dev/full"),
+        "environ": Path("/proc/self/environ"),
+        "folder": tmp_path,
+    }
+    path = paths.get(what, tmp_path / "file")
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "large":
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises(FleetbuildError) as refused:
+        READERS[reader](path)
+    assert SECRET not in str(refused.value)
+    assert "cannot be read" in refused.value.message, refused.value.message
+
+
+def test_a_pipe_is_not_taken_for_a_plan(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "plan.json")
+    assert not is_plan(str(tmp_path / "plan.json"))
+
+
+@pytest.mark.parametrize("line", ["root:$y$j9T$canary-91ac:19000::", "TOKEN=canary-91ac", "a b c"])
+def test_a_requirements_file_that_names_another_does_not_show_its_lines(
+    tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "secret").write_text(f"six\n{line}\n")
+    (tmp_path / "r.txt").write_text("-r secret\n")
+    with pytest.raises(FleetbuildError, match="line 2 is not a requirement") as refused:
+        read_requirements(tmp_path / "r.txt")
+    assert SECRET not in f"{refused.value} {refused.value.fix}"
+
+
+LINES = {
+    "spaces": "a ",
+    "tabs": "\t",
+    "comments": "#",
+    "comments in spaces": " #",
+    "options": "--hash=sha256:0 ",
+    "dashes": "--",
+    "spaces before dashes": " --",
+    "brackets": "[",
+    "continued": "a\\\n",
+    "lines": "\n",
+    "names": "${A}",
+}
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("unit", LINES)
+def test_a_requirements_file_is_read_in_linear_time(tmp_path: Path, unit: str) -> None:
+    path = tmp_path / "r.txt"
+
+    def work(size: int) -> Callable[[], object]:
+        path.write_text("six" + filled(LINES[unit], size) + "x")
+
+        def read() -> None:
+            with contextlib.suppress(FleetbuildError):
+                read_requirements(path)
+
+        return read
+
+    assert is_linear(work, 400_000)
+
+
+SOURCES = {
+    "enable_language(": "CMakeLists.txt",
+    "enable_language(CUD ": "CMakeLists.txt",
+    "LANGUAGES ": "CMakeLists.txt",
+    "find_package(": "CMakeLists.txt",
+    "find_package( ": "CMakeLists.txt",
+    "option(": "CMakeLists.txt",
+    "\n": "CMakeLists.txt",
+    " \n": "CMakeLists.txt",
+    "#": "CMakeLists.txt",
+    " ": "CMakeLists.txt",
+    "environ[": "setup.py",
+    "environ (": "setup.py",
+    "getenv('A": "setup.py",
+    "CUDAExtension": "setup.py",
+    "ext_": "setup.py",
+    "-march=": "setup.cfg",
+    "a: b\n": "PKG-INFO",
+    "Requires-Dist: a[\n": "PKG-INFO",
+    " b\n": "PKG-INFO",
+    "[[": "pyproject.toml",
+    "a.": "pyproject.toml",
+    "a={": "pyproject.toml",
+}
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize(("unit", "name"), SOURCES.items())
+def test_the_files_of_a_source_are_read_in_linear_time(
+    tmp_path: Path, unit: str, name: str
+) -> None:
+    def work(size: int) -> Callable[[], object]:
+        folder = tmp_path / str(size)
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(filled(unit, size))
+
+        def read() -> None:
+            with contextlib.suppress(FleetbuildError):
+                survey_source(folder)
+
+        return read
+
+    assert is_linear(work, 1 << 18)
