@@ -167,7 +167,7 @@ def _one_of(unrendered: Mapping[str, Any], may_fail: Callable[[Any], bool]) -> s
 
 def _cause(output: str) -> str:
     """Return the innermost reason of Ansible's error chain."""
-    undefined = re.findall(r"['\"]?[\w.]+['\"]? is undefined", output)
+    undefined = re.findall(r"['\"]?[\w.]{1,200}['\"]? is undefined", output)
     return (
         undefined[-1]
         if undefined

@@ -1,28 +1,31 @@
-"""Read a wheel in a separate process with limits on processor time and memory.
+"""Read wheels in a separate process with limits on processor time and memory.
 
-In: a wheel of anybody. Out: its audit. A hostile wheel of a few hundred kB can unpack to work for
-hours. Such a file is named and left, and other wheels are read meanwhile. A wheel that unpacks to a
-few MB cannot take long; it is read in this process.
+In: a wheel of anybody. Out: its audit. A hostile wheel of a kilobyte can make work for hours. Such
+a file is named and left, and other wheels are read meanwhile. Nothing of a wheel is read in the
+process of the command: one for each thread that reads goes from wheel to wheel.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import importlib
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
-import zipfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fleetbuild.audit.archive import BROKEN
+from pydantic import BaseModel
 
-USUAL = 4 * 2**20  # bytes that a wheel unpacks to; at most 4 s of work (160,000 symbols)
 # Of processor time: for each wheel or file, for each MiB that it is packed into, and at most for a
 # file and for a wheel. Code of real libraries takes a third of it at most (torch's 109 MiB: 18 s);
 # code that is made to be slow is given no more, however much it unpacks to.
@@ -41,43 +44,107 @@ class TooMuchError(Exception):
     """A file takes more processor time to read than it is given."""
 
 
-def is_usual(path: Path) -> bool:
-    """Return whether a wheel is so small that it is read in this process."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            return sum(info.file_size for info in file.infolist()) <= USUAL
-    except BROKEN:
-        return True  # nothing in it is read
-
-
-def read_apart(what: str, path: Path, **options: object) -> str | None:
-    """Return what `audit` or `needs` finds out about a wheel, as JSON; None beyond the limits.
+def read_apart(what: str, *paths: Path, **options: object) -> Any:
+    """Return what a reader of `_READERS` finds out about these wheels; None beyond the limits.
 
     Raises KeyboardInterrupt if Ctrl-C, or a terminal that closes, ended the process.
     """
-    request = json.dumps({"what": what, "path": str(path), "options": options})
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)  # until `main`, for exact codes
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-c", _COMMAND],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    with child:
+    sizes = (path.stat().st_size for path in paths if path.exists())
+    request = {
+        "what": what,
+        "paths": [str(path.absolute()) for path in paths],
+        "options": options,
+        "seconds": seconds_for(sum(sizes), SECONDS * len(paths)),
+    }
+    line = json.dumps(request, default=list).encode() + b"\n"
+    reader = _reader()
+    used = reader.answers > 0
+    answer = reader.ask(line)
+    if answer is None and used:  # not for what others left in its memory
+        reader = _Reader()
+        answer = reader.ask(line)
+    if answer is None:
+        return None
+    _idle.append(reader)
+    return json.loads(answer)
+
+
+def _reader() -> _Reader:
+    """Return a process that waits, else a new one. Ctrl-C may have ended those that wait."""
+    with contextlib.suppress(IndexError):
+        while True:
+            reader = _idle.pop()
+            if reader.is_alive():
+                return reader
+            reader.end()
+    return _Reader()
+
+
+class _Reader:
+    """A process that reads one wheel after the other, until one of them is too much for it."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)  # until `main`, for exact codes
         try:
-            document = child.communicate(request.encode(), WALL_SECONDS)[0]
-        except BaseException as problem:
-            child.kill()
-            if isinstance(problem, subprocess.TimeoutExpired):
-                return None
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-c", _COMMAND],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def ask(self, line: bytes) -> bytes | None:
+        """Return the line that answers this one; None, and no process any more, without one."""
+        given, taken = self._child.stdin, self._child.stdout
+        assert given is not None  # they are pipes  # noqa: S101
+        assert taken is not None  # noqa: S101
+        end, answer = time.monotonic() + WALL_SECONDS, b""
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                given.write(line)
+                given.flush()
+            while not answer.endswith(b"\n"):
+                left = max(0.0, end - time.monotonic())
+                ready = select.select([taken], [], [], left)[0]
+                part = os.read(taken.fileno(), 1 << 16) if ready else b""
+                if not part:
+                    break
+                answer += part
+            else:
+                self.answers += 1
+                return answer
+        except BaseException:
+            self.end()
             raise
-    if -child.returncode in _ENDINGS:  # no finding: `check` would keep it
-        raise KeyboardInterrupt
-    return document.decode() if child.returncode == 0 else None
+        if -self.end() in _ENDINGS:  # no finding: `check` would keep it
+            raise KeyboardInterrupt
+        return None
+
+    def is_alive(self) -> bool:
+        """Return whether the process still runs."""
+        return self._child.poll() is None
+
+    def end(self) -> int:
+        """End the process if it still runs; return its exit code."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(0.2)
+        self._child.kill()
+        with contextlib.suppress(BrokenPipeError), self._child:
+            pass
+        return self._child.wait()
+
+
+_idle: list[_Reader] = []  # as many as there are threads that read at once
+
+
+@atexit.register
+def _end_all() -> None:
+    while _idle:
+        _idle.pop().end()
 
 
 def seconds_for(packed: int, most: int) -> int:
@@ -94,11 +161,10 @@ def too_much(seconds: int) -> str:
 def turn(seconds: int) -> Iterator[None]:
     """Give the next file its seconds of the wheel's; beyond them raise TooMuchError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    if hard == resource.RLIM_INFINITY:  # not in the separate process
+    if soft == resource.RLIM_INFINITY:  # not in the separate process
         yield
         return
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    used = int(usage.ru_utime + usage.ru_stime)
+    used = _used()
     ends = min(used + seconds, soft - _SPARE)
     if ends <= used:
         raise TooMuchError
@@ -110,28 +176,53 @@ def turn(seconds: int) -> Iterator[None]:
 
 
 def limit(seconds: int) -> None:
-    """Limit processor time and memory of this process."""
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds + _SPARE, seconds + 2 * _SPARE))
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGXCPU, _stop)
+    """Limit the memory of this process, and the processor time of what it reads next.
+
+    Code that does not return to Python is ended by the timer, which counts the same time.
+    """
+    if resource.getrlimit(resource.RLIMIT_DATA)[0] != MEMORY:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGXCPU, _stop)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (_used() + seconds + _SPARE, hard))
+    signal.setitimer(signal.ITIMER_PROF, seconds + 2 * _SPARE)
+
+
+def _used() -> int:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return int(usage.ru_utime + usage.ru_stime)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
     raise TooMuchError
 
 
+# Module and function: they import this module.
+_READERS = {
+    "audit": "wheel:audit_here",
+    "needs": "needs:needs_here",
+    "download": "downloads:audit_here",
+    "size": "downloads:size_here",
+    "commands": "downloads:commands_here",
+    "owners": "ownership:owners_here",
+    "libraries": "wheel:libraries_here",
+}
+
+
 def main() -> None:
-    """Read a request from standard input; write the findings to standard output, as JSON."""
+    """Answer each request of standard input on standard output, both lines of JSON."""
     for number in _ENDINGS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
-    request: dict[str, Any] = json.load(sys.stdin)
-    limit(seconds_for(Path(request["path"]).stat().st_size, SECONDS))
-    # Here, as both import this module.
-    from fleetbuild.audit.needs import needs_here  # noqa: PLC0415
-    from fleetbuild.audit.wheel import audit_here  # noqa: PLC0415
-
-    read: Any = {"audit": audit_here, "needs": needs_here}[request["what"]]
-    sys.stdout.write(read(Path(request["path"]), **request["options"]).model_dump_json())
+    for line in sys.stdin:
+        request: dict[str, Any] = json.loads(line)
+        limit(request["seconds"])
+        module, _, name = _READERS[request["what"]].partition(":")
+        read = getattr(importlib.import_module(f"fleetbuild.audit.{module}"), name)
+        found = read(*map(Path, request["paths"]), **request["options"])
+        document = found.model_dump(mode="json") if isinstance(found, BaseModel) else found
+        sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.flush()

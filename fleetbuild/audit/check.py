@@ -25,10 +25,6 @@ from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target
 from fleetbuild.text import version_key
 
-# Folders in which every user of a node can write. Others, such as the lib folder that a Python of
-# pyenv or conda puts into everything that it links, belong to one user.
-_COMMON_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/var/lock")  # noqa: S108
-_DEEPEST = 8  # folders above $ORIGIN; a release has no more
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 
 
@@ -80,7 +76,7 @@ def _unpinned(audit: WheelAudit, pins: Iterable[str]) -> Iterator[str]:
     for pin in pins:
         name = pin.partition("==")[0]
         required = [text for text in audit.requires if _required(text) == canonicalize_name(name)]
-        if [re.sub(r"\s|\[.*?\]", "", text) for text in required] != [pin]:
+        if [re.sub(r"\s|\[[^\[\]]*\]", "", text) for text in required] != [pin]:
             actual = " and ".join(required) or f"nothing of {name}"
             yield f"{audit.file} must require {pin}, but its METADATA requires {actual}"
 
@@ -124,23 +120,6 @@ def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
     for use in elf.features:
         if use.when != "guarded" and use.feature not in allowed:
             yield f"{elf.path} uses {use}, which {target.isa} does not have"
-    for path in elf.search_paths:
-        if not _is_own(path):
-            folder = repr(path) if path else "the working directory"
-            yield (
-                f"{elf.path} looks for its libraries in {folder} (RPATH),"
-                " where others may put theirs: link it with $ORIGIN"
-            )
-
-
-def _is_own(path: str) -> bool:
-    """Return whether no other user can put a library into a folder of RPATH."""
-    first, *rest = path.split("/")
-    if first in ("$ORIGIN", "${ORIGIN}"):
-        return rest.count("..") <= _DEEPEST
-    if not path.startswith("/") or ".." in rest:
-        return False
-    return not any(f"{path}/".startswith(f"{folder}/") for folder in _COMMON_FOLDERS)
 
 
 def _cxx(audit: WheelAudit, oldest: str | None) -> Iterator[str]:

@@ -1,24 +1,29 @@
 """Check wheels that others built.
 
-In: files that the lock names. Out: a sentence for each problem. Their code is not read: a published
-wheel chooses it at run time, and its hash is in the lock.
+In: files that the lock names. Out: a sentence for each problem. Of their code only the folders are
+read in which it looks for libraries: a published wheel chooses the rest at run time.
 """
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import announced_files, content_problems, tag_problems
+from fleetbuild.audit.elf import MAGIC, BrokenElf, search_paths_of
 from fleetbuild.audit.entry_points import Unclear
 from fleetbuild.audit.metadata import same
+from fleetbuild.audit.search_paths import search_path_problems
 
-RULES = 3  # raised with every change of content.py, so that stored results are checked again
+RULES = 3  # raised with every change of these rules, so that stored results are checked again
 _ENOUGH = 5
 
 
@@ -26,6 +31,14 @@ def audit_download(
     path: Path, name: str, version: str, allowed: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Return what a downloaded wheel holds and may not."""
+    found = read_apart("download", path, name=name, version=version, allowed=tuple(allowed))
+    if found is None:
+        return (f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}",)
+    return tuple(found)
+
+
+def audit_here(path: Path, name: str, version: str, allowed: Iterable[str]) -> tuple[str, ...]:
+    """Check a wheel in this process, the separate one."""
     try:
         found_name, found_version, _, tags = parse_wheel_filename(path.name)
         with zipfile.ZipFile(path) as file:
@@ -36,10 +49,18 @@ def audit_download(
             problems += tag_problems(sorted(map(str, tags)))
             if not archive.problems:
                 problems += content_problems(archive, name, allowed=allowed)
+                problems += _search_paths(archive, allowed)
     except (*BROKEN, InvalidWheelFilename) as error:
         return (f"it is not a wheel: {error}",)
     more = [f"and {len(problems) - _ENOUGH} more problems"] if len(problems) > _ENOUGH else []
     return (*problems[:_ENOUGH], *more)
+
+
+def _search_paths(archive: Archive, allowed: Iterable[str]) -> Iterator[str]:
+    for name in archive.names:
+        if archive.head(name) == MAGIC and not any(fnmatchcase(name, each) for each in allowed):
+            with suppress(BrokenElf, *BROKEN), archive.mapped(name) as data:
+                yield from search_path_problems(name, search_paths_of(data))
 
 
 @cache
@@ -48,6 +69,11 @@ def installed_size(wheel: str) -> int:
 
     Wheels of a store never change, so each is read once.
     """
+    return int(read_apart("size", Path(wheel)) or 0)
+
+
+def size_here(wheel: Path) -> int:
+    """Read the size in this process, the separate one."""
     try:
         with zipfile.ZipFile(wheel) as file:
             members = file.infolist()
@@ -60,6 +86,11 @@ def installed_size(wheel: str) -> int:
 @cache
 def announced_commands(wheel: str) -> tuple[str, ...]:
     """Return the names that a wheel adds to the release's bin/, for the node to compare."""
+    return tuple(read_apart("commands", Path(wheel)) or ())
+
+
+def commands_here(wheel: Path) -> tuple[str, ...]:
+    """Read the names in this process, the separate one."""
     try:
         with zipfile.ZipFile(wheel) as file:
             return announced_files(Archive(file))

@@ -362,6 +362,14 @@ def needed_by(data: bytes) -> tuple[str, ...]:
         raise BrokenElf("it ends before its headers do") from error
 
 
+def search_paths_of(data: bytes) -> tuple[str, ...]:
+    """Return only the folders in which an ELF file looks for its libraries."""
+    try:
+        return Elf(data).search_paths
+    except (struct.error, OverflowError) as error:
+        raise BrokenElf("it ends before its headers do") from error
+
+
 def _pieces(segment: Segment, marked: list[Section]) -> Iterator[Code]:
     """Split an executable segment by the sections that are marked as code.
 

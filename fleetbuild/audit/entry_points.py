@@ -1,17 +1,17 @@
-"""Read a wheel's entry points as pip does, and refuse a file that installers read differently.
+"""Read a wheel's entry points, and refuse a file that installers could read differently.
 
 In: an open archive. Out: entry points, or the reason why they have no single reading.
 """
 
 from __future__ import annotations
 
-import configparser
-from importlib.metadata import Distribution
+import re
 from typing import NamedTuple
 
 from fleetbuild.audit.archive import Archive
 
 COMMANDS = ("console_scripts", "gui_scripts")
+_GROUP = re.compile(r"\[([^\s\[\]]+)\]")
 
 
 class EntryPoint(NamedTuple):
@@ -41,43 +41,37 @@ def entry_points(archive: Archive) -> tuple[EntryPoint, ...]:
     text = archive.text(name)
     if text is None:
         raise Unclear("it is too large or cannot be unpacked")
-    found = _as_pip(text)
-    if sorted(found) != sorted(_as_configparser(text)):
-        raise Unclear("importlib.metadata and configparser read it differently")
-    return found
+    return read_entry_points(text)
 
 
-def _as_pip(text: str) -> tuple[EntryPoint, ...]:
-    try:
-        found = _Text(text).entry_points
-    except (ValueError, TypeError) as error:  # such as a line without "="
-        raise Unclear("importlib.metadata does not read it") from error
-    return tuple(EntryPoint(each.group, each.name, each.value) for each in found)
+def read_entry_points(text: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points in a text; raises Unclear.
 
-
-def _as_configparser(text: str) -> list[EntryPoint]:
-    """Read it as older installers do; a name that is listed twice is an error."""
-    parser = configparser.RawConfigParser(delimiters=("=",), default_section="")
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    try:
-        parser.read_string(text)
-    except (configparser.Error, AttributeError) as error:  # AttributeError: an odd continuation
-        raise Unclear("configparser does not read it") from error
-    return [
-        EntryPoint(group, name, value)
-        for group in parser.sections()
-        for name, value in parser.items(group)
-    ]
-
-
-class _Text(Distribution):
-    """A distribution of which only entry_points.txt is known."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def read_text(self, filename: str) -> str | None:
-        return self._text if filename == "entry_points.txt" else None
-
-    def locate_file(self, path: object) -> None:  # type: ignore[override]
-        raise NotImplementedError
+    Each line is `[group]`, `name = value`, a comment that begins with #, or empty. No installer
+    reads such lines in another way.
+    """
+    found: dict[tuple[str, str], EntryPoint] = {}
+    groups: set[str] = set()
+    group, indent = "", 0
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.removesuffix("\r").replace("\t", " ")
+        words, before = line.strip(" "), indent
+        if not words.isprintable():  # some installers end a line at other characters, too
+            raise Unclear(f"line {number} has a control character")
+        if not words or words[0] == "#":
+            continue
+        indent = len(line) - len(line.lstrip(" "))
+        if match := _GROUP.fullmatch(words):
+            group, indent = match[1], len(line)
+            if group in groups:
+                raise Unclear(f"it has the group {group} twice")
+            groups.add(group)
+            continue
+        name, equals, value = (word.strip(" ") for word in words.partition("="))
+        continued = indent > before
+        if not (group and name and equals) or words[0] in "[;" or continued:
+            raise Unclear(f"line {number} is neither a [group] nor NAME = VALUE")
+        if (group, name) in found:
+            raise Unclear(f"it has {name!r} twice in {group}")
+        found[group, name] = EntryPoint(group, name, value)
+    return tuple(found.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from fleetbuild.audit.apart import SECONDS, is_usual, read_apart, seconds_for, too_much
+from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.wheel import read_elfs
@@ -17,17 +17,15 @@ from fleetbuild.audit.wheel import read_elfs
 
 def read_needs(path: Path) -> WheelNeeds:
     """Return what each ELF file of a wheel needs; `problems` say which files are not readable."""
-    if is_usual(path):
-        return needs_here(path)
     document = read_apart("needs", path)
     if document is None:
         seconds = seconds_for(path.stat().st_size, SECONDS)
         return WheelNeeds(file=path.name, problems=(f"it {too_much(seconds)}",))
-    return WheelNeeds.model_validate_json(document)
+    return WheelNeeds.model_validate(document)
 
 
 def needs_here(path: Path) -> WheelNeeds:
-    """Read a wheel in this process."""
+    """Read a wheel in this process, the separate one."""
     try:
         with zipfile.ZipFile(path) as file:
             archive = Archive(file)

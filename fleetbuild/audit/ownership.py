@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from fleetbuild.audit.apart import read_apart
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import announced_files, content_table, installed_path
 from fleetbuild.audit.entry_points import Unclear, entry_points
@@ -27,7 +28,7 @@ _NAMESPACE = re.compile(r"declare_namespace\(__name__\)|extend_path\(__path__, *
 # Lines that a namespace's __init__.py may have beside that call; any other line is code.
 _BESIDE = re.compile(
     r"(try:|except (ImportError|ModuleNotFoundError):|pass|import pkgutil|import pkg_resources"
-    r"|from pkgutil import extend_path|from typing import \w+|(\"\"\"|''')[^\"']*)?\s*"
+    r"|from pkgutil import extend_path|from typing import \w+|(\"\"\"|''')[^\"']*)?"
 )
 
 
@@ -45,6 +46,18 @@ def owners(
 
     The other package of the release does so by itself. Each wheel is opened once for both.
     """
+    patterns = {name: tuple(files) for name, files in allowed.items()}
+    found = read_apart("owners", *paths, allowed=patterns)
+    if found is None:
+        return ("the files of the wheels take too much time or memory to compare",), ()
+    problems, warnings = found
+    return tuple(problems), tuple(warnings)
+
+
+def owners_here(
+    *paths: Path, allowed: Mapping[str, Collection[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Compare the wheels in this process, the separate one."""
     with ExitStack() as opened:
         wheels = list(_opened(paths, opened))
         return tuple(_second_owners(wheels, allowed)), tuple(_loaded_by_others(wheels))

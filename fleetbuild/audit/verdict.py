@@ -37,7 +37,7 @@ DEATHS = frozenset(_WORST[:4])
 _SHOWN = 3
 # A level of the CPU in the name of a file or module: _swigfaiss_avx512, fuzz_cpp_avx2.
 LEVEL = re.compile(
-    r"[_-](avx512[a-z0-9_]*|avx2|avx|sse4_?[12]|ssse3|fma|neon|sve2?)(?=[.]|$)", re.IGNORECASE
+    r"[_-](avx512[a-z0-9_]{0,30}|avx2|avx|sse4_?[12]|ssse3|fma|neon|sve2?)(?=[.]|$)", re.IGNORECASE
 )
 _FEATURES = 2  # named with their symbol, of one file
 

@@ -7,6 +7,7 @@ import stat
 import struct
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -16,7 +17,6 @@ from fleetbuild.audit.apart import (
     FILE_SECONDS,
     SECONDS,
     TooMuchError,
-    is_usual,
     read_apart,
     seconds_for,
     too_much,
@@ -30,6 +30,7 @@ from fleetbuild.audit.functions import Functions, is_dispatcher
 from fleetbuild.audit.metadata import Metadata, read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelAudit, When
 from fleetbuild.audit.pieces import Found, Piece
+from fleetbuild.audit.search_paths import search_path_problems
 from fleetbuild.errors import UsageError
 from fleetbuild.files import sha256_of
 
@@ -56,24 +57,20 @@ def audit_wheel(
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):  # such as a pipe, which waits for a writer
             raise OSError(errno.EINVAL, "it is not a file.")
-        usual = about.st_size == 0 or is_usual(path)
         path.open("rb").close()
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", "Name a wheel: a file that ends in .whl."
         ) from error
-    allowed, top_level = tuple(allowed), tuple(top_level)
-    if usual:
-        return audit_here(path, allowed, top_level)
-    document = read_apart("audit", path, allowed=allowed, top_level=top_level)
+    document = read_apart("audit", path, allowed=tuple(allowed), top_level=tuple(top_level))
     if document is None:
         problems = (f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}",)
         return WheelAudit(file=path.name, sha256=sha256_of(path), problems=problems)
-    return WheelAudit.model_validate_json(document)
+    return WheelAudit.model_validate(document)
 
 
 def audit_here(path: Path, allowed: Iterable[str], top_level: Collection[str]) -> WheelAudit:
-    """Audit a wheel in this process."""
+    """Audit a wheel in this process, the separate one."""
     audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
     try:
         with zipfile.ZipFile(path) as file:
@@ -95,6 +92,11 @@ def file_names(path: Path) -> frozenset[str]:
 
 def needed_libraries(path: Path) -> tuple[str, ...]:
     """Return the linked libraries that a wheel does not contain; empty if it is damaged."""
+    return tuple(read_apart("libraries", path) or ())
+
+
+def libraries_here(path: Path) -> tuple[str, ...]:
+    """Read the libraries in this process, the separate one."""
     try:
         with zipfile.ZipFile(path) as file:
             archive = Archive(file)
@@ -133,6 +135,9 @@ def _look_into(
         *content_problems(archive, metadata.name or "", allowed=allowed, top_level=top_level),
     ]
     elfs = tuple(read_elfs(archive, problems))
+    for elf in elfs:
+        if not any(fnmatchcase(elf.path, pattern) for pattern in allowed):
+            problems += search_path_problems(elf.path, elf.search_paths)
     if len(problems) > _ENOUGH:
         problems[_ENOUGH:] = [f"and {len(problems) - _ENOUGH} more problems"]
     return audit.model_copy(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from fleetbuild.audit import audit_wheel
-from fleetbuild.audit.downloads import audit_download
+from fleetbuild.audit.downloads import audit_here as check_here
+from fleetbuild.audit.wheel import audit_here
 from fleetbuild.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
 from fleetbuild.models import Facts
 from fleetbuild.plan.document.serialize import dump_plan, read_plan, with_digest
@@ -84,8 +84,8 @@ def read_kubeconfig(text: str) -> None:
 
 def read_wheel(path: Path) -> None:
     """A wheel that a node built or an index served."""
-    audit_wheel(path)
-    audit_download(path, "demo", "1.0")
+    audit_here(path, (), ())
+    check_here(path, "demo", "1.0", ())
 
 
 def wheel_seeds(folder: Path) -> list[bytes]:

@@ -176,8 +176,10 @@ _NO_UPLOADS = re.compile(r"simple index URL|redirect", re.IGNORECASE)
 _SERVER_SAYS = re.compile(r"Server says: (.*)", re.DOTALL)
 _CAUSE = re.compile(r"^\s*(?:cause|Caused by): (.+)$", re.MULTILINE)
 # What servers say: pypiserver and devpi name a file that they have by 409, others in words.
-_EXISTS = re.compile(r"already exist|overwrite|updat\w+ asset|redeploy", re.IGNORECASE)
-_LOCAL = re.compile(r"local version|can't use.*\+|\+.* (?:invalid|not allowed)", re.IGNORECASE)
+_EXISTS = re.compile(r"already exist|overwrite|updat\w{1,9} asset|redeploy", re.IGNORECASE)
+_LOCAL = re.compile(
+    r"local version|can't use.{0,200}\+|\+.{0,200} (?:invalid|not allowed)", re.IGNORECASE
+)
 
 
 def upload(wheel: ReleaseFile, url: str, index: str, login: Mapping[str, str]) -> bool:

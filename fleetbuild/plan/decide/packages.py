@@ -227,7 +227,7 @@ def linux_environment(arch: str, python: str) -> dict[str, str | Set[str]]:
 
 def _pinned(spec: str, text: str) -> PackageSpec:
     try:
-        requirement = Requirement(re.sub(r"\s*==\s*", "==", spec))
+        requirement = Requirement("==".join(map(str.strip, spec.split("=="))))
     except InvalidRequirement:
         raise ConfigError(f"{text!r} is not a package.", _FORMS) from None
     clauses = list(requirement.specifier)

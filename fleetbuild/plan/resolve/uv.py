@@ -47,6 +47,7 @@ _REFUSED_LOGIN = re.compile(
     r"An index(?: URL)? \((\S+?)\) (?:could not be queried[^(]*\((\d{3} [A-Za-z ]+)\)"
     r"|returned an? (40[13] [A-Za-z ]+?) error)"
 )
+_MOST_SAID = 10_000  # characters of a message, with names that strangers chose
 _NO_SOLUTION, _LATE = 1, 124  # exit codes of uv, and of one that was ended
 _ABSENT = re.compile(r"([\w.-]+) was not found in the (package registry|provided)")
 
@@ -278,7 +279,8 @@ def _run(
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, _LATE, "", f"timed out after {within} s")
-    said = [hide(text, settings.tokens) for text in (done.stdout, done.stderr)]
+    told = done.stderr[:_MOST_SAID]
+    said = [hide(text, settings.tokens) for text in (done.stdout, told)]
     return subprocess.CompletedProcess(command, done.returncode, *said)
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.audit import apart, audit_wheel, pieces
-from fleetbuild.audit.needs import read_needs
-from fleetbuild.audit.wheel import audit_elf
+from fleetbuild.audit.downloads import audit_download
+from fleetbuild.audit.needs import needs_here, read_needs
+from fleetbuild.audit.ownership import second_owners
+from fleetbuild.audit.wheel import audit_elf, audit_here
 from tests.factories.elf import make_elf
 from tests.factories.files import demo_wheel
 
@@ -21,17 +23,24 @@ from tests.factories.files import demo_wheel
 CODE = bytes.fromhex("62f1744858c2") * 100_000
 
 
-def test_both_processes_find_the_same(tmp_path, monkeypatch):
+@pytest.fixture
+def new_reader():
+    """The processes of other tests are ended, and this test's at its end."""
+    apart._end_all()
+    yield
+    apart._end_all()
+
+
+def test_both_processes_find_the_same(tmp_path):
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(bytes.fromhex("c5f458c2c3"))})
-    here = audit_wheel(wheel), read_needs(wheel)
-    monkeypatch.setattr(apart, "USUAL", 0)
+    here = audit_here(wheel, (), ()), needs_here(wheel)
     assert (audit_wheel(wheel), read_needs(wheel)) == here
     assert here[1].files[0].default == {"avx"}
 
 
+@pytest.mark.usefixtures("new_reader")
 def test_a_wheel_that_takes_too_long_is_refused_with_its_name(tmp_path, monkeypatch):
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(CODE)})
-    monkeypatch.setattr(apart, "USUAL", 0)
     monkeypatch.setattr(apart, "WALL_SECONDS", 0.01)
     audit = audit_wheel(wheel)
     assert audit.problems == ("it takes more than 20 s of processor time or 1024 MiB to read",)
@@ -49,7 +58,7 @@ def test_a_file_that_takes_too_much_is_named_and_the_others_are_read(tmp_path, m
 
     monkeypatch.setattr(reader, "audit_elf", read)
     files = {"demo/bad.so": make_elf(b"\xc3"), "demo/good.so": make_elf(b"\xc3")}
-    audit = audit_wheel(demo_wheel(tmp_path, files=files))
+    audit = audit_here(demo_wheel(tmp_path, files=files), (), ())
     assert [elf.path for elf in audit.elfs] == ["demo/good.so"]
     assert audit.problems == (
         "demo/bad.so takes more than 20 s of processor time or 1024 MiB to read",
@@ -65,16 +74,56 @@ def limited(code, wheel=20, **seconds):
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("new_reader")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_process_says_nothing_about_the_wheel(tmp_path, monkeypatch, number):
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
-    monkeypatch.setattr(apart, "USUAL", 0)
     ended = f"import os, signal; signal.signal({number:d}, signal.SIG_DFL)"
     ended += f"; os.kill(os.getpid(), {number:d})"  # pending until main, as if sent while it starts
     monkeypatch.setattr(apart, "_COMMAND", f"{ended}; {apart._COMMAND}")
     for read in (audit_wheel, read_needs):
         with pytest.raises(KeyboardInterrupt):
             read(wheel)
+
+
+@pytest.mark.usefixtures("new_reader")
+def test_one_process_reads_one_wheel_after_the_other(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(apart, "_Reader", lambda new=apart._Reader: started.append(1) or new())
+    one = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
+    for _ in range(3):
+        audit_wheel(one)
+        assert audit_download(one, "demo", "1.0+cpu.avx") == ()
+        assert second_owners([one]) == ()
+    assert started == [1]
+
+
+@pytest.mark.usefixtures("new_reader")
+def test_a_process_that_ended_while_it_waited_is_replaced(tmp_path):
+    one = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
+    found = audit_wheel(one)
+    (reader,) = apart._idle
+    os.kill(reader._child.pid, signal.SIGINT)  # as by Ctrl-C, which this process survived
+    reader._child.wait()
+    assert audit_wheel(one) == found
+
+
+@pytest.mark.usefixtures("new_reader")
+def test_memory_that_other_wheels_took_is_not_held_against_one(tmp_path, monkeypatch):
+    """The process is full at its second request, and a new one reads that wheel."""
+    fill = "import json, fleetbuild.audit.apart as apart; asked = json.loads; kept = []; "
+    fill += "apart.json.loads = lambda line: kept and bytearray(2**31) or kept.append(1) or "
+    fill += f"asked(line); {apart._COMMAND}"
+    monkeypatch.setattr(apart, "_COMMAND", fill)
+    one = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
+    assert audit_wheel(one) == audit_wheel(one)
+
+
+def test_code_that_does_not_return_to_python_is_ended():
+    stuck = "import itertools; sum(itertools.repeat(1))"
+    began = os.times().children_user
+    assert limited(stuck, wheel=1).returncode == -signal.SIGPROF
+    assert os.times().children_user - began < 20
 
 
 def test_the_process_has_limits_on_memory_and_time():

@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from fleetbuild.audit import check_wheel
+from fleetbuild.audit import audit_wheel, check_wheel
+from fleetbuild.audit.downloads import audit_download
 from fleetbuild.audit.functions import _is_guarded
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.wheel import audit_elf
@@ -256,8 +257,13 @@ def test_a_section_whose_flag_is_cleared_is_code_all_the_same(tmp_path):
 def test_search_paths_where_others_may_write_are_refused(tmp_path, path, refused):
     code = compile_c(tmp_path, "int one(void) { return 1; }", f"-Wl,-rpath,{path}")
     wheel = demo_wheel(tmp_path, files={"demo/code.so": code})
-    found = check_wheel(wheel, target=TARGET, package="demo", wheel_version="1.0+cpu.avx")
-    assert any(f"in {path!r} (RPATH)" in each for each in found) == refused
+    for found in (
+        check_wheel(wheel, target=TARGET, package="demo", wheel_version="1.0+cpu.avx"),
+        audit_wheel(wheel).problems,
+        audit_download(wheel, "demo", "1.0+cpu.avx"),
+    ):
+        assert sum(f"in {path!r} (RPATH)" in each for each in found) == refused
+    assert audit_download(wheel, "demo", "1.0+cpu.avx", ["demo/*.so"]) == ()
 
 
 def test_a_wheel_is_refused_for_code_that_no_check_guards(tmp_path):
