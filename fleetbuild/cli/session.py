@@ -18,12 +18,12 @@ import typer
 
 from fleetbuild import FleetbuildError, Interrupted, UsageError
 from fleetbuild.cli.show import Output
-from fleetbuild.files import read_input
 
 if TYPE_CHECKING:
     from fleetbuild import Secrets
 
 PROMPT = "@prompt"
+_LARGEST = 1 << 16  # bytes of a password
 _HOMELESS = "Could not determine home directory."  # what pathlib says
 
 
@@ -181,7 +181,9 @@ def _become_password(ask: bool, file: Path | None) -> str | None:
         if os.access(file, os.X_OK) and file.is_file():  # a program, as for Ansible
             done = subprocess.run([file.absolute()], capture_output=True, check=True, text=True)
             return done.stdout.strip("\r\n")
-        return read_input(file).decode().strip("\r\n")
+        if file.stat().st_size > _LARGEST or not file.is_file():  # /dev/zero, a pipe, a disk image
+            raise OSError(errno.EINVAL, "it is not a regular file of a few bytes")
+        return file.read_text(encoding="utf-8").strip("\r\n")
     except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as problem:
         if isinstance(problem, subprocess.CalledProcessError):
             why = f"the program ended with exit code {problem.returncode}"

@@ -16,7 +16,6 @@ import fleetbuild
 from fleetbuild.cli.options import ClusterOptions, NodeOptions
 from fleetbuild.cli.session import Session
 from fleetbuild.cli.show.progress import listening, waiting
-from fleetbuild.files import read_input
 
 if TYPE_CHECKING:
     from fleetbuild import (
@@ -217,7 +216,7 @@ def is_plan(what: str) -> bool:
     if not path.is_file():
         return path.suffix == ".json" and not path.exists()
     try:
-        text = read_input(path, _LARGEST)
+        text = path.read_bytes() if path.stat().st_size <= _LARGEST else b""
     except OSError:
         text = b""  # reading it as a plan, or an inventory, names the error
     try:

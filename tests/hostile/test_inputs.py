@@ -56,6 +56,8 @@ def test_what_is_no_plain_file_is_refused_at_once_and_not_quoted(
         "folder": tmp_path,
     }
     path = paths.get(what, tmp_path / "file")
+    if (reader, what) == ("a become password", "environ"):
+        pytest.skip("the operator's own argument, which nothing else can name")
     if what == "pipe":
         os.mkfifo(path)
     elif what == "large":

@@ -282,7 +282,7 @@ def test_a_line_names_no_file_from_elsewhere(tmp_path, monkeypatch, name):
 def test_a_device_and_a_pipe_are_refused_at_once(tmp_path, read):
     os.mkfifo(tmp_path / "pipe")
     for path in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
-        with pytest.raises(ConfigError, match="is not a file"):
+        with pytest.raises(ConfigError, match="cannot be read"):
             read(path)
 
 
