@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.audit import archive, audit_wheel, check_wheel
+from fleetbuild.audit.wheel import audit_here
 from fleetbuild.errors import UsageError
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target, TargetLibc
@@ -289,7 +290,7 @@ def test_too_large_archives_are_not_examined(tmp_path, monkeypatch):
     path = demo_wheel(tmp_path, files=GOOD)
     monkeypatch.setattr(archive, "MAX_MEMBERS", 2)
     monkeypatch.setattr(archive, "MAX_TOTAL", 100)
-    assert [p.split(";")[1] for p in audit_wheel(path).problems] == [
+    assert [p.split(";")[1] for p in audit_here(path, (), ()).problems] == [
         " more than 2 are not examined", " more than 0 are not examined",
     ]  # fmt: skip
 
