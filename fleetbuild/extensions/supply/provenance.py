@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fleetbuild.errors import UsageError
 from fleetbuild.extensions.supply.signing import Signing, verify
 from fleetbuild.extensions.supply.statement import PREDICATE, PURPOSE, STATEMENT, SUFFIX
-from fleetbuild.files import read_at_most, sha256_of
+from fleetbuild.files import read_input, sha256_of
 from fleetbuild.models import Config
 from fleetbuild.models._base import Frozen
 from fleetbuild.store.wheels import Store
@@ -100,8 +100,7 @@ def _statement_file(path: Path, sha256: str, store: Store) -> Path:
 
 def _text(file: Path) -> bytes:
     try:
-        with file.open("rb") as opened:
-            return read_at_most(opened, _LARGEST)
+        return read_input(file, _LARGEST)
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}.", "Copy it again from the store."
