@@ -70,7 +70,7 @@ def read_apart(what: str, *paths: Path, **options: object) -> Any:
 
 
 def _reader() -> _Reader:
-    """Return a process that waits, else a new one. Ctrl-C may have ended those that wait."""
+    """Return a process that waits, else a new one. Ctrl-C may have ended it meanwhile."""
     with contextlib.suppress(IndexError):
         while True:
             reader = _idle.pop()

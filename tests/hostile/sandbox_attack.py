@@ -160,7 +160,7 @@ def device():
 
 
 def set_user_id():
-    """Make a program that runs as its owner, and see whom it runs as."""
+    """Make a program that runs as its owner, and return whether that is root."""
     shutil.copy(os.path.realpath(sys.executable), "program")
     os.chmod("program", 0o6755)
     return os.stat("program").st_uid == 0

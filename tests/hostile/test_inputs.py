@@ -45,7 +45,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", ["zero", "full", "pipe", "environ", "folder", "large"])
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_no_plain_file_is_refused_at_once_and_not_quoted(
+def test_a_device_a_pipe_and_a_file_of_the_kernel_are_refused_and_not_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, what: str
 ) -> None:
     monkeypatch.setenv("SECRET", SECRET)

@@ -219,7 +219,7 @@ def test_without_the_sandbox_the_same_code_reaches_much(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_root_needs_no_leave_to_make_namespaces_of_users_and_a_user_is_told_of_it() -> None:
+def test_root_needs_no_namespaces_of_users_and_a_refusal_names_them_to_a_user() -> None:
     ask = "from fleetbuild.plan.resolve import sandbox; print(sandbox.why_unavailable())"
     assert run_as(0, FORBIDDEN + ask) == "None\n"
     assert run_as(USER, FORBIDDEN + ask) == (

@@ -15,7 +15,7 @@ from fleetbuild.models._base import Frozen
 
 
 def _valid_python(text: str | None) -> str | None:
-    """Return a range of versions as it is; None for what is none, as installers ignore it."""
+    """Return a range of versions; None for another text, which installers ignore."""
     try:
         return text and str(SpecifierSet(text))
     except InvalidSpecifier:

@@ -80,7 +80,7 @@ class View:
     """What a process sees, each as {path inside: path here}, besides the paths in `system`.
 
     It starts in the first folder that it can write to. `hidden` folders are empty, but for what
-    lies in them by name; those of `memory`, as {path inside: MiB}, begin empty and end with it.
+    lies in them by name; `memory` folders, as {path inside: MiB}, begin empty and end with it.
     """
 
     def __init__(self, readable, writable, hidden=(), memory=None, system=SYSTEM):
