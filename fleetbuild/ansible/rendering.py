@@ -34,7 +34,6 @@ _PLAY = [
         "hosts": "all",
         "gather_facts": False,
         "become": False,
-        "no_log": True,
         "tasks": [
             {
                 "block": [
@@ -51,9 +50,11 @@ _FILTERS = Path(__file__).with_name("filter_plugins")
 _ENV = {
     "ANSIBLE_INJECT_FACT_VARS": "False",
     "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
-    # If a template of the connection fails, callbacks get the text in spite of no_log.
+    # If a template of the connection fails, callbacks and the log get the text in spite of no_log;
+    # with it, ansible-core before 2.19 keeps the reason from fleetbuild, too.
     "ANSIBLE_CALLBACKS_ENABLED": "ansible.builtin.default",
     "ANSIBLE_CALLBACK_PLUGINS": os.devnull,
+    "ANSIBLE_LOG_PATH": os.devnull,
 }
 
 
@@ -138,7 +139,10 @@ def _values(host: str, unrendered: Mapping[str, Any], kind: str, text: str) -> l
 
 def _no_reply(host: str, unrendered: Mapping[str, Any], ended: Finished) -> InventoryError:
     """Return the error for a host on which Ansible never ran."""
-    found = messages(ended.err) or messages(ended.out) or [ended.err + ended.out]
+    found = messages(ended.err) or messages(ended.out)
+    # ansible-core before 2.19 prints a task's result and no message.
+    results = re.findall(r'^fatal: .*"msg": ("(?:[^"\\]|\\.)*")', ended.out, re.MULTILINE)
+    found = found or [json.loads(result) for result in results] or [ended.err + ended.out]
     return _problem(host, unrendered, found[0])
 
 

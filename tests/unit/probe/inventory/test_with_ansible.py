@@ -60,7 +60,7 @@ def test_the_users_own_patterns_still_hold(
             "a vaulted value cannot be",
         ),
         ("!vault nonsense", "a vaulted value cannot be decrypted"),
-        ('"{{ ansible_user | nofilter }}"', "No filter named 'nofilter'"),
+        ('"{{ ansible_user | nofilter }}"', "'nofilter'"),
     ],
 )
 def test_an_error_shows_no_neighbouring_lines(tmp_path: Path, value: str, why: str) -> None:
