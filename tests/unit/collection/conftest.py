@@ -37,12 +37,12 @@ def ansible(home: Path) -> Run:
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,  # ansible-core 2.22 warns of a collection of its own
             text=True,
             check=False,
         )
         assert done.returncode == code or code is None, (
-            f"{program} {arguments}:\n{done.stdout[-8000:]}"
+            f"{program} {arguments}:\n{done.stdout[-8000:]}{done.stderr[-4000:]}"
         )
         return done.stdout
 
