@@ -66,6 +66,15 @@ _ASKED_FILES = (b"/proc/self/auxv\0", b"/proc/cpuinfo\0")
 _LIBRARY = re.compile(r"(lib\w+?)(?:-[0-9a-f-]+)?\.so\b", re.ASCII)
 
 
+# The beginnings of mangled names, up to the first word: C++ and older Rust, newer Rust.
+_MANGLED = re.compile(
+    r"_ZZ*(?P<nested>N[KVrRO]*(?:S[a-z]|S[0-9A-Z]*_)?)?(?=L?\d)"
+    r"|(?P<rust>_R)(?:I|N[a-zA-Z]|[MX](?:s[0-9a-zA-Z]*_)?)*C(?:s[0-9a-zA-Z]*_)?(?=u?\d)"
+)
+_WORD = re.compile(r"L?(\d{1,4})")
+_RUST_WORD = re.compile(r"(?:s[0-9a-zA-Z]*_)?u?(\d{1,4})_?")
+
+
 class Functions:
     """The functions of a file whose architecture is known."""
 
@@ -330,12 +339,29 @@ def _table() -> dict[str, Any]:
     return table
 
 
-def _is_guarded(name: str) -> bool:
+def own_name(symbol: str) -> str:
+    """Return a symbol up to its first template argument, without parameters: its scopes and name.
+
+    `Tree<dist_avx2>::search` is not a function for AVX2; `avx2::search` and `search.avx2` are.
+    """
+    start = _MANGLED.match(symbol)
+    if start is None:
+        return symbol
+    words, at, word = [], start.end(), _RUST_WORD if start["rust"] else _WORD
+    while (length := word.match(symbol, at)) and (start["rust"] or start["nested"] or not words):
+        at = length.end() + int(length[1])
+        words.append(symbol[length.end() : at].partition("$LT$")[0])
+    clone = symbol[at:].partition(".")[2]
+    return "::".join(words) + (f".{clone}" if clone else "")
+
+
+def _is_guarded(symbol: str) -> bool:
     """Return whether a function's name says that it is entered only after a check of the CPU."""
+    name = own_name(symbol)
     lower = name.lower()
     if any(word in lower for word in _guards().words) and _guards().levels.search(name):
         return True
-    if any(part in name for part in _guards().parts):
+    if any(part in symbol for part in _guards().parts):
         return True
     if name.startswith("bli_") and _guards().blis.search(name):
         return True

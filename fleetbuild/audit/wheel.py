@@ -207,19 +207,15 @@ def _audit_elf(path: str, data: bytes) -> ElfAudit:
 def _chosen(found: list[Found], functions: Functions, path: str) -> Iterator[FeatureUse]:
     """Yield the uses, each feature once for each `when`.
 
-    A file that chooses by the CPU has functions without a name for a level, too: the parts of the
-    ones with a name. They are local. A file that is compiled for a level as a whole uses it in
-    functions that others call as well.
+    In a known library that chooses through tables, a feature that none of its exported functions
+    uses is guarded. A file that is compiled for a level as a whole uses it in these as well.
     """
-    guarded = set()
-    if functions.asks_cpu:
-        by_table = is_dispatcher(path) and functions.exported >= _MANY
-        guarded = {use.feature for use, _ in found if use.when == "guarded" or by_table}
+    by_table = functions.asks_cpu and is_dispatcher(path) and functions.exported >= _MANY
     plain = {use.feature for use, local in found if use.when == "default" and not local}
     seen = set()
     for use, _ in found:
-        parts = use.when == "default" and use.feature in guarded - plain
-        chosen = use.model_copy(update={"when": "guarded"}) if parts else use
+        guarded = by_table and use.when == "default" and use.feature not in plain
+        chosen = use.model_copy(update={"when": "guarded"}) if guarded else use
         if (chosen.feature, chosen.when) not in seen:
             seen.add((chosen.feature, chosen.when))
             yield chosen
