@@ -124,6 +124,8 @@ def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
     for use in elf.features:
         if use.when != "guarded" and use.feature not in allowed:
             yield f"{elf.path} uses {use}, which {target.isa} does not have"
+    for what in elf.unknown:
+        yield f"{elf.path} has {what}, so nobody knows where it runs"
     for path in elf.search_paths:
         if not _is_own(path):
             folder = repr(path) if path else "the working directory"

@@ -26,7 +26,8 @@ from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
-from fleetbuild.audit.functions import Functions, is_dispatcher
+from fleetbuild.audit.functions import Functions
+from fleetbuild.audit.level_names import is_dispatcher
 from fleetbuild.audit.metadata import Metadata, read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelAudit, When
 from fleetbuild.audit.pieces import Found, Piece
@@ -196,12 +197,24 @@ def _audit_elf(path: str, data: bytes) -> ElfAudit:
         return audit
     functions = Functions(elf)
     found = list(_READERS[elf.arch](data, functions.pieces()))
+    unknown = [
+        f"the unknown instruction {use.instruction} at {use.address:#x}"
+        for use, _ in found
+        if use.feature == x86.UNKNOWN and use.when != "guarded"
+    ]
+    found = [(use, local) for use, local in found if use.feature != x86.UNKNOWN]
     uses = [
         use.model_copy(update={"symbol": functions.name_at(use.address)})
         for use in _chosen(found, functions, path)
     ]
     uses.sort(key=lambda use: (use.feature, _ORDER[use.when]))
-    return audit.model_copy(update={"features": tuple(uses), "checks_cpu": functions.asks_cpu})
+    return audit.model_copy(
+        update={
+            "features": tuple(uses),
+            "checks_cpu": functions.asks_cpu,
+            "unknown": tuple(unknown[:1]),
+        }
+    )
 
 
 def _chosen(found: list[Found], functions: Functions, path: str) -> Iterator[FeatureUse]:
