@@ -28,6 +28,8 @@ _LOAD, _LOAD_MASK = 0xF9400211, 0xFFC003FF  # ldr x17, [x16, #…]
 _LANDING = (0xD503245F, 0xD503201F)  # bti c, nop
 # cbz, cbnz, tbz, tbnz, and, ands, subs, ubfx
 _TESTS = {0x34: 1, 0x35: 1, 0x36: 1, 0x37: 1, 0x12: 1, 0x72: 1, 0x71: 1, 0x53: 1}
+_LIKE_TEXT = frozenset({"cmpbr", "mte"})  # "…t", "…u", "…h" and "…i" look like them
+_CHARACTERS = frozenset({0, 9, 10, *range(32, 127)})
 _ANYWHERE = range(2**64)
 _IDENTITY = re.compile(rb".[\x00-\x07]\x38\xd5", re.S)  # mrs of an ID register
 
@@ -45,6 +47,8 @@ def used_features(data: bytes, pieces: Iterable[Piece]) -> Iterator[Found]:
             for at in range(first, min(len(words), (piece.end - chunk.start) // 4)):
                 for feature in interesting.get(words[at], ()):
                     if feature == "atomics" and _guarded(words, at):
+                        continue
+                    if feature in _LIKE_TEXT and (not piece.known or _is_text(words[at])):
                         continue
                     when = piece.when
                     if feature == "sve" and when == "load" and _asks_for_length(words[at]):
@@ -181,6 +185,11 @@ def _guarded(words: array[int], at: int) -> bool:
         and words[at - 1] & _BRANCH_MASK == _BRANCH_IF_ZERO
         and words[at + 1] == _RETURN
     )
+
+
+def _is_text(word: int) -> bool:
+    """Return whether a word is four characters, as in the texts between functions of OpenSSL."""
+    return all(byte in _CHARACTERS for byte in word.to_bytes(4, "little"))
 
 
 def _words(data: bytes, start: int = 0) -> array[int]:
