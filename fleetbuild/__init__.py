@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         StalePlanError,
         UsageError,
     )
-    from fleetbuild.extension import EmitKind, Extension
+    from fleetbuild.extension import EmitKind
     from fleetbuild.fleet import Fleet
     from fleetbuild.fleet_store import FleetStore
     from fleetbuild.kubernetes.api import Cluster
@@ -95,7 +95,6 @@ _MODULES = {
     "Cluster": "kubernetes.api",
     "Delivery": "kubernetes.manifests.options",
     "EmitKind": "extension",
-    "Extension": "extension",
     "Emission": "emit.emission",
     "EmittedFiles": "emit.emission",
     "Explanation": "plan.explain",
@@ -140,7 +139,6 @@ __all__ = [
     "EmittedFiles",
     "Event",
     "Explanation",
-    "Extension",
     "Facts",
     "Finding",
     "Fleet",

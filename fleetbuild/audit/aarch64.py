@@ -7,7 +7,7 @@ import struct
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -26,6 +26,11 @@ _CALL, _CALL_MASK = 0x14000000, 0x7C000000  # b, bl
 _PAGE_TO_X16 = 0x90000010  # adrp x16
 _LOAD, _LOAD_MASK = 0xF9400211, 0xFFC003FF  # ldr x17, [x16, #…]
 _LANDING = (0xD503245F, 0xD503201F)  # bti c, nop
+# cbz, cbnz, tbz, tbnz, and, ands, subs, ubfx
+_TESTS = {0x34: 1, 0x35: 1, 0x36: 1, 0x37: 1, 0x12: 1, 0x72: 1, 0x71: 1, 0x53: 1}
+_LIKE_TEXT = frozenset({"cmpbr", "mte"})  # "…t", "…u", "…h" and "…i" look like them
+_CHARACTERS = frozenset({0, 9, 10, *range(32, 127)})
+_ANYWHERE = range(2**64)
 _IDENTITY = re.compile(rb".[\x00-\x07]\x38\xd5", re.S)  # mrs of an ID register
 
 
@@ -43,6 +48,8 @@ def used_features(data: bytes, pieces: Iterable[Piece]) -> Iterator[Found]:
                 for feature in interesting.get(words[at], ()):
                     if feature == "atomics" and _guarded(words, at):
                         continue
+                    if feature in _LIKE_TEXT and (not piece.known or _is_text(words[at])):
+                        continue
                     when = piece.when
                     if feature == "sve" and when == "load" and _asks_for_length(words[at]):
                         when = "default"
@@ -59,11 +66,61 @@ def used_features(data: bytes, pieces: Iterable[Piece]) -> Iterator[Found]:
                     yield use, piece.local
 
 
-def calls_of(data: bytes, start: int, end: int, shift: int) -> Iterator[tuple[int, bool]]:
-    """Yield what a function calls or branches to: an address, which is never a stored one."""
-    for at, word in enumerate(_words(data[start:end])):
-        if word & _CALL_MASK == _CALL:
-            yield start + shift + 4 * (at + _signed(word, 26)), False
+def references(
+    data: bytes, start: int, end: int, shift: int, wanted: tuple[Container[int], Container[int]]
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield where code refers to wanted places or slots, to which, and whether it is a slot.
+
+    A slot holds the address that is meant.
+    """
+    pages: dict[int, int] = {}
+    address = start + shift - 4
+    for word in _words(data[start:end]):
+        address += 4
+        kind = word >> 24
+        stored = False
+        if kind & 0x7C == 0x14:  # b, bl
+            target = address + 4 * _signed(word, 26)
+        elif kind & 0x9F == 0x90:  # adrp
+            pages[word & 31] = _page(word, address)
+            continue
+        elif kind == 0x91 and word >> 5 & 31 in pages:  # add
+            target = pages[word >> 5 & 31] + (word >> 10 & 0xFFF)
+        elif kind & 0x3F == 0x39 and word >> 5 & 31 in pages:  # ldr, str of an offset
+            target = pages[word >> 5 & 31] + ((word >> 10 & 0xFFF) << (word >> 30))
+            stored = True
+        elif kind == 0x54:  # b.cond
+            target = address + 4 * _signed(word >> 5, 19)
+        else:
+            continue
+        if target in wanted[stored]:
+            yield address, target, stored
+
+
+def targets(data: bytes, start: int, end: int, shift: int) -> Iterator[tuple[int, bool, bool]]:
+    """Yield what a function reaches, whether it is a slot, and whether it is called."""
+    for place, target, stored in references(data, start, end, shift, (_ANYWHERE, _ANYWHERE)):
+        kind = data[place - shift + 3]
+        yield target, stored, kind & 0x7C == 0x14 or kind == 0x54
+
+
+def near_jumps(*_: object) -> Iterator[tuple[int, int]]:
+    """Yield nothing: references has all jumps."""
+    yield from ()
+
+
+def touched(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:
+    """Yield the addresses that code reads, writes or takes."""
+    for _, target, _ in references(data, start, end, shift, (_ANYWHERE, _ANYWHERE)):
+        yield target
+
+
+def tested_calls(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:
+    """Yield the functions whose result is compared right after the call."""
+    words = _words(data[start:end])
+    for at, word in enumerate(words[:-1]):
+        if word >> 26 == 0x25 and _TESTS.get(words[at + 1] >> 24 & 0x7F):
+            yield start + shift + 4 * (at + _signed(word, 26))
 
 
 def stub_slot(data: bytes, offset: int, address: int) -> int | None:
@@ -76,20 +133,16 @@ def stub_slot(data: bytes, offset: int, address: int) -> int | None:
     return _page(words[0], address) + (words[1] >> 10 & 0xFFF) * 8
 
 
-def addresses_in(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:
-    """Yield the addresses that a function takes, as a resolver does to return one of them."""
-    words = _words(data[start:end])
-    pages: dict[int, int] = {}
-    for at, word in enumerate(words):
-        if word & 0x9F000000 == 0x90000000:  # adrp
-            pages[word & 31] = _page(word, start + shift + 4 * at)
-        elif word & 0xFFC00000 == 0x91000000 and word >> 5 & 31 in pages:  # add, immediate
-            yield pages[word >> 5 & 31] + (word >> 10 & 0xFFF)
+def questions(data: bytes, start: int, end: int) -> Iterator[int]:
+    """Yield where code reads a register that describes the CPU."""
+    for match in _IDENTITY.finditer(data, start, end):
+        if match.start() % 4 == start % 4:
+            yield match.start()
 
 
-def asks_cpu(data: bytes, start: int, end: int) -> bool:
-    """Return whether code reads the registers that describe the CPU."""
-    return any(match.start() % 4 == start % 4 for match in _IDENTITY.finditer(data, start, end))
+def is_question(*_: object) -> bool:
+    """Return whether a word that looks like a question is one: words are never cut."""
+    return True
 
 
 def _page(word: int, address: int) -> int:
@@ -132,6 +185,11 @@ def _guarded(words: array[int], at: int) -> bool:
         and words[at - 1] & _BRANCH_MASK == _BRANCH_IF_ZERO
         and words[at + 1] == _RETURN
     )
+
+
+def _is_text(word: int) -> bool:
+    """Return whether a word is four characters, as in the texts between functions of OpenSSL."""
+    return all(byte in _CHARACTERS for byte in word.to_bytes(4, "little"))
 
 
 def _words(data: bytes, start: int = 0) -> array[int]:

@@ -120,6 +120,8 @@ def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
     for use in elf.features:
         if use.when != "guarded" and use.feature not in allowed:
             yield f"{elf.path} uses {use}, which {target.isa} does not have"
+    for what in elf.unknown:
+        yield f"{elf.path} has {what}, so nobody knows where it runs"
 
 
 def _cxx(audit: WheelAudit, oldest: str | None) -> Iterator[str]:

@@ -34,7 +34,7 @@ _PROPERTY = struct.Struct("<II")
 
 _SYMBOL_TABLES = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
 _SHT_PROGBITS, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_VERNEED = 1, 6, 8, 0x6FFFFFFE
-_SHF_EXECINSTR, _PF_X = 4, 1
+_SHF_EXECINSTR, _PF_X, _PF_W = 4, 1, 2
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_EH_FRAME, _PT_GNU_PROPERTY = 1, 2, 0x6474E550, 0x6474E553
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
@@ -146,6 +146,15 @@ class Elf:
             self._check(segment.offset, segment.size)
         return found
 
+    @cached_property
+    def writable(self) -> list[tuple[int, int]]:
+        """Return the addresses of variables, zeroed ones without bytes in the file included."""
+        return [
+            (address, address + size)
+            for kind, flags, _, address, _, _, size, *_ in self._headers
+            if kind == _PT_LOAD and flags & _PF_W
+        ]
+
     def offset_of(self, address: int) -> int | None:
         """Return where in the file the byte at an address is."""
         for segment in self.segments:
@@ -191,6 +200,11 @@ class Elf:
             for value in islice(values, _MOST_LIBRARIES)
             if strings is not None
         )
+
+    def dynamic_name(self, name: int) -> str:
+        """Return a name of the dynamic symbols by its offset in their strings."""
+        strings = self._dynamic_rows[1]
+        return "" if strings is None else self.string(strings + name)
 
     @cached_property
     def needed(self) -> tuple[str, ...]:

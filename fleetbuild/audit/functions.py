@@ -8,20 +8,19 @@ keep, and by calls. What runs at load is followed by direct calls from what the 
 from __future__ import annotations
 
 import bisect
-import re
 import struct
-from collections.abc import Callable, Iterator
-from functools import cache, cached_property
-from importlib.resources import files
+from array import array
+from collections.abc import Callable, Iterator, Set
+from functools import cached_property
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
-
-import yaml
+from typing import Any
 
 from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.elf import Code, Elf, Symbol
+from fleetbuild.audit.elf import Code, Elf, Section, Symbol
+from fleetbuild.audit.guards import ASKS, Guards
+from fleetbuild.audit.level_names import asking_names, is_for_level, is_of_library
 from fleetbuild.audit.models import When
-from fleetbuild.audit.pieces import Piece, find
+from fleetbuild.audit.pieces import Piece, find, forget
 
 _RELA = struct.Struct("<QQq")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -32,38 +31,24 @@ _FRAME = struct.Struct("<IIiI")  # length, CIE, start, size
 _USUAL_TABLE = (1, 0x1B, 0x03, 0x3B)  # version; offsets of 32 bits from here, and from the table
 
 _DT_INIT, _DT_INIT_ARRAY, _DT_INIT_ARRAY_SIZE = 12, 25, 27
-_DT_PREINIT_ARRAY, _DT_PREINIT_ARRAY_SIZE = 32, 33
+_DT_PREINIT_ARRAY, _DT_PREINIT_ARRAY_SIZE, _DT_RELR_SIZE, _DT_RELR = 32, 33, 35, 36
 _DT_RELA, _DT_RELA_SIZE, _DT_JMPREL, _DT_PLT_SIZE, _DT_SYMTAB = 7, 8, 23, 2, 6
 _NO_ENTRY = (0, 2**64 - 1)  # of .ctors and .init_array
 _MOST_ROWS = 20_000_000
 _MOST_ENTRIES = 1_000_000
+_READ_AT_ONCE = 4 * 2**20
 _PADDING = 64  # bytes between functions that are not worth a piece
 
 
-class _Machine(NamedTuple):
-    """What differs between architectures."""
-
-    relative: int
-    irelative: int
-    symbolic: tuple[int, ...]  # a slot with the address of a symbol
-    calls_of: Callable[[bytes, int, int, int], Iterator[tuple[int, bool]]]
-    stub_slot: Callable[[bytes, int, int], int | None]
-    addresses_in: Callable[[bytes, int, int, int], Iterator[int]]
-    asks_cpu: Callable[[bytes, int, int], bool]
-
-
-_MACHINES = {
-    "x86_64": _Machine(8, 37, (1, 6, 7), x86.calls_of, x86.stub_slot, x86.addresses_in,
-                       x86.asks_cpu),
-    "aarch64": _Machine(1027, 1032, (257, 1025, 1026), aarch64.calls_of, aarch64.stub_slot,
-                        aarch64.addresses_in, aarch64.asks_cpu),
-}  # fmt: skip
+_RELATIVE = {"x86_64": 8, "aarch64": 1027}
+_IRELATIVE = {"x86_64": 37, "aarch64": 1032}
+_STORES = {"x86_64": (1,), "aarch64": (257,)}  # a slot of a table with the address of a symbol
+_LINKS = {"x86_64": (6, 7), "aarch64": (1025, 1026)}  # the same of the linker's own slots
+_MACHINES: dict[str, Any] = {"x86_64": x86, "aarch64": aarch64}
 
 
 # Where the kernel tells the features of the CPU; libdeflate and others read it themselves.
 _ASKED_FILES = (b"/proc/self/auxv\0", b"/proc/cpuinfo\0")
-
-_LIBRARY = re.compile(r"(lib\w+?)(?:-[0-9a-f-]+)?\.so\b", re.ASCII)
 
 
 class Functions:
@@ -74,14 +59,20 @@ class Functions:
         self._machine = _MACHINES[elf.arch]
         self._ends: dict[int, int] = {}
         self._names: dict[int, Symbol] = {}
-        self._named_guarded: set[int] = set()
+        self._trusted: set[int] = set()  # of a library that is known to choose
+        self._named: set[int] = set()  # for a level
+        self._nameless: set[int] = set()  # with a name that is not for a level
         self._global: set[int] = set()
         self._resolvers: set[int] = set()
         self._modules: set[int] = set()
-        self._asks = False
+        self.asking: set[int] = set()  # by name
+        self._asking_slots = False
         self._read_symbols()
         self._read_frames()
         self._read_relocations()
+        entries = {*self._init_entries, *self._resolvers, *self._modules}
+        # What the loader or Python starts.
+        self.entries = frozenset(start for start in entries if self._add(start))
         self._starts = sorted(self._ends)
 
     # What there is
@@ -97,10 +88,35 @@ class Functions:
     @cached_property
     def _asks_itself(self) -> bool:
         # Other programs read _ASKED_FILES to count CPUs: there, names of functions say nothing.
-        data, ask = self._elf.data, self._machine.asks_cpu
-        return self._asks or any(
-            ask(data, code.offset, code.offset + code.size) for code in self._elf.code
-        )
+        return bool(self.asking or self._asking_slots or self.questions)
+
+    @cached_property
+    def questions(self) -> frozenset[int]:
+        """Return the functions, or 0, that hold an instruction which tells the CPU's features."""
+        data, machine = self._elf.data, self._machine
+        found = set()
+        for code in self._elf.code:
+            shift = code.address - code.offset
+            for place in machine.questions(data, code.offset, code.offset + code.size):
+                start = self._function_at(place + shift)
+                if start in found:
+                    continue
+                first = start or max(code.address, self._end_before(place + shift))
+                end = self._end_of(start) if start else code.end
+                piece = Piece(
+                    first - shift,
+                    end - shift,
+                    shift,
+                    "default",
+                    known=bool(start or not self._ends),
+                )
+                if machine.is_question(data, piece, place):
+                    found.add(start or 0)
+        return frozenset(found)
+
+    def _end_before(self, address: int) -> int:
+        start = self._start_before(address)
+        return 0 if start is None else self._end_of(start)
 
     def name_at(self, address: int) -> str | None:
         """Return the name of the function at an address."""
@@ -147,13 +163,10 @@ class Functions:
     @cached_property
     def at_load(self) -> frozenset[int]:
         """Return the functions that run when the file is loaded, or imported by Python."""
-        roots = {*self._init_entries, *self._resolvers, *self._modules}
-        reached = {start for start in roots if self._add(start)}
-        self._starts = sorted(self._ends)
+        reached = set(self.entries)
         open_ends = list(reached)
         while open_ends:
-            start = open_ends.pop()
-            for target in self._called_by(start):
+            for target in self.reached_by(open_ends.pop(), called=True):
                 if target not in reached and target not in self._guarded:
                     reached.add(target)
                     open_ends.append(target)
@@ -165,43 +178,125 @@ class Functions:
         chosen = {
             target
             for start in self._resolvers
-            for target in self._taken_by(start)
-            if target in self._ends and not self._is_default(target)
+            for target in self.reached_by(start)
+            if not self._is_default(target)
         }
-        return frozenset(chosen | (self._named_guarded if self._asks_itself else set()))
-
-    def _taken_by(self, start: int) -> Iterator[int]:
-        place = self._elf.offset_of(start)
-        end = self._ends.get(start, start)
-        if place is not None:
-            yield from self._machine.addresses_in(
-                self._elf.data, place, place + end - start, start - place
-            )
+        if not self._asks_itself:
+            return Guards(self, chosen, frozenset()).guarded
+        return Guards(self, chosen | (self._named - self._nameless), self._trusted).guarded
 
     def _is_default(self, start: int) -> bool:
         symbol = self._names.get(start)
         return symbol is not None and self._elf.name_of(symbol).endswith(".default")
 
-    def _called_by(self, start: int) -> Iterator[int]:
+    # What functions reach
+
+    def is_local(self, start: int) -> bool:
+        """Return whether no other file can call a function."""
+        return start not in self._global
+
+    def reached_by(self, start: int, *, called: bool = False) -> frozenset[int]:
+        """Return the functions that a function calls or jumps to, or takes the address of."""
+        return frozenset(
+            value
+            for target, stored, calls in self._body(self._machine.targets, start)
+            if calls or not called
+            if (value := self._value(target) if stored else self._resolved(target)) in self._ends
+            if value is not None and value != start
+        )
+
+    def touched_by(self, start: int) -> Iterator[int]:
+        """Yield the addresses of variables that a function reads, writes or takes."""
+        for touched in self._body(self._machine.touched, start):
+            address = self._slots.get(touched, touched)
+            if any(first <= address < end for first, end in self._elf.writable):
+                yield address
+
+    def tested_by(self, start: int) -> Iterator[int]:
+        """Yield the functions whose result a function compares."""
+        for target in self._body(self._machine.tested_calls, start):
+            if (function := self._resolved(target)) in self._ends:
+                yield function
+
+    def references_to(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
+        """Yield which function refers to one of these functions, and to which one.
+
+        The source is 0 if it is not known: a table of pointers, or code between functions.
+        """
+        slots = {slot: value for slot, value in self._all_slots() if value in wanted}
+        stubs = {stub: slots[slot] for stub, slot in self._stubs.items() if slot in slots}
+        places = {**stubs, **{start: start for start in wanted if start > 0}}
+        for slot, value in slots.items():
+            if slot not in self._links and value > 0:
+                yield 0, value
+        for source, target, stored in self._references_in_code(places, slots):
+            yield source, slots[target] if stored else places[target]
+        for place, target in places.items():
+            code = self._code_at(place)
+            if code is not None:
+                shift = code.address - code.offset
+                first, end = max(place - 130, code.address), min(place + 128, code.end)
+                window = self._elf.data, first - shift, end - shift, shift
+                for source, near in self._machine.near_jumps(*window):
+                    if near == place:
+                        yield self._function_at(source) or 0, target
+
+    def _references_in_code(
+        self, places: dict[int, int], slots: dict[int, int]
+    ) -> Iterator[tuple[int, int, bool]]:
+        linkers = [(section.address, section.address + section.size) for section in self._plts]
+        for code in self._elf.code:
+            shift = code.address - code.offset
+            for start in range(code.offset, code.offset + code.size, _READ_AT_ONCE):
+                end = min(start + _READ_AT_ONCE, code.offset + code.size)
+                wanted = places.keys(), slots.keys()
+                for place, target, stored in self._machine.references(
+                    self._elf.data, start, end, shift, wanted
+                ):
+                    if not any(first <= place < last for first, last in linkers):
+                        yield self._function_at(place) or 0, target, stored
+                forget(self._elf.data, start, end)
+
+    def _body(self, read: Callable[..., Iterator[Any]], start: int) -> Iterator[Any]:
         place = self._elf.offset_of(start)
-        if place is None:
-            return
-        end = self._end_of(start)
-        calls = self._machine.calls_of(self._elf.data, place, place + end - start, start - place)
-        for address, stored in calls:
-            target = self._slots.get(address) if stored else self._resolved(address)
-            if target is not None and target in self._ends:
-                yield target
+        if place is not None:
+            end = place + self._end_of(start) - start
+            yield from read(self._elf.data, place, end, start - place)
+
+    @cached_property
+    def _plts(self) -> list[Section]:
+        return list(self._elf.named(".plt", ".plt.sec", ".plt.got", ".iplt"))
+
+    @cached_property
+    def _stubs(self) -> dict[int, int]:
+        """Return the stubs of the linker: where they begin, and the slot that each jumps to."""
+        found = {}
+        # A file without sections has them somewhere in its code.
+        areas = self._plts if self._elf.sections else self._elf.code
+        for area in areas:
+            for at in range(0, area.size, 4):
+                place, address = area.offset + at, area.address + at
+                slot = self._machine.stub_slot(self._elf.data, place, address)
+                if slot is not None:
+                    found[address] = slot
+        return found
+
+    def _all_slots(self) -> Iterator[tuple[int, int]]:
+        yield from zip(self._places, self._values, strict=True)
+        yield from self._slots.items()
+
+    def _value(self, slot: int) -> int | None:
+        """Return the address that the loader writes into a slot."""
+        at = bisect.bisect_left(self._places, slot)
+        if at < len(self._places) and self._places[at] == slot:
+            return self._values[at]
+        return self._slots.get(slot)
 
     def _resolved(self, address: int) -> int | None:
         """Return where a call ends that may go through a stub of the linker."""
-        if address in self._names:
+        if address in self._ends or address not in self._stubs:
             return address
-        place = self._elf.offset_of(address)
-        if place is None:
-            return None
-        slot = self._machine.stub_slot(self._elf.data, place, address)
-        return address if slot is None else self._slots.get(slot)
+        return self._value(self._stubs[address])
 
     def _end_of(self, start: int) -> int:
         at = bisect.bisect_right(self._starts, start)
@@ -218,6 +313,10 @@ class Functions:
         at = bisect.bisect_right(codes, address, key=lambda code: code.address) - 1
         return codes[at] if at >= 0 and address < codes[at].end else None
 
+    def _function_at(self, address: int) -> int | None:
+        start = self._start_before(address)
+        return start if start is not None and address < self._end_of(start) else None
+
     def _start_before(self, address: int) -> int | None:
         at = bisect.bisect_right(self._starts, address) - 1
         return self._starts[at] if at >= 0 else None
@@ -231,7 +330,7 @@ class Functions:
         return True
 
     def _read_symbols(self) -> None:
-        asking = _asking()
+        asking = asking_names()
         for symbol in self._elf.symbols():
             name = self._elf.name_of(symbol)
             if not self._add(symbol.address, symbol.address + symbol.size):
@@ -239,14 +338,17 @@ class Functions:
             self._names.setdefault(symbol.address, symbol)
             if not symbol.local:
                 self._global.add(symbol.address)
-            if _is_guarded(name):
-                self._named_guarded.add(symbol.address)
+            if is_of_library(name):
+                self._trusted.add(symbol.address)
+            else:
+                (self._named if is_for_level(name) else self._nameless).add(symbol.address)
             if symbol.ifunc:
                 self._resolvers.add(symbol.address)
             if name.startswith("PyInit_"):
                 self._modules.add(symbol.address)
-            self._asks = self._asks or name in asking
-        self._asks = self._asks or any(
+            if name in asking:
+                self.asking.add(symbol.address)
+        self._asking_slots = any(
             self._elf.name_of(symbol) in asking for symbol in self._elf.symbols(defined=False)
         )
 
@@ -271,36 +373,63 @@ class Functions:
 
     def _read_relocations(self) -> None:
         """Note what the loader writes: targets of calls between functions, entries of arrays."""
-        dynamic, machine = self._elf.dynamic, self._machine
+        dynamic, arch = self._elf.dynamic, self._elf.arch
+        relative, irelative = _RELATIVE[arch], _IRELATIVE[arch]
+        links, stores = _LINKS[arch], _STORES[arch]
         self._slots: dict[int, int] = {}
-        self._written: dict[int, int] = {}
-        arrays = list(self._arrays())
-        low = min((start for start, _ in arrays), default=0)
-        high = max((end for _, end in arrays), default=0)
+        self._links: set[int] = set()  # the slots that only code refers to
+        rows: list[tuple[int, int]] = []
         tables = [
             (dynamic.get(_DT_RELA), dynamic.get(_DT_RELA_SIZE, 0)),
             (dynamic.get(_DT_JMPREL), dynamic.get(_DT_PLT_SIZE, 0)),
         ]
         for address, size in tables:
-            rows = self._elf.rows_at(_RELA, address, size) if address else iter(())
-            for place, info, addend in islice(rows, _MOST_ROWS):
+            for place, info, addend in islice(
+                self._elf.rows_at(_RELA, address, size) if address else (), _MOST_ROWS
+            ):
                 kind = info & 0xFFFFFFFF
-                if kind == machine.relative:
-                    if low <= place < high:
-                        self._written[place] = addend
-                elif kind == machine.irelative:
-                    if self._add(addend):
-                        self._resolvers.add(addend)
-                elif kind in machine.symbolic and (target := self._symbol(info >> 32)):
-                    self._slots[place] = target + addend
-                    if low <= place < high:
-                        self._written[place] = target + addend
+                if kind == relative:
+                    rows.append((place, addend))
+                elif kind == irelative and self._add(addend):
+                    self._resolvers.add(addend)
+                elif kind in links or kind in stores:
+                    target = self._symbol(info >> 32)
+                    # 0: a place in another file
+                    self._slots[place] = target + addend if target > 0 else target
+                    if kind in links:
+                        self._links.add(place)
+        rows += self._packed_relocations()
+        rows.sort()
+        # Numbers in a row: a large file has a million of them.
+        self._places = array("Q", (place for place, _ in rows))
+        self._values = array("q", (value for _, value in rows))
+
+    def _packed_relocations(self) -> Iterator[tuple[int, int]]:
+        """Yield the slots of DT_RELR: an address, then words with a bit for each slot behind it."""
+        dynamic = self._elf.dynamic
+        if _DT_RELR not in dynamic:
+            return
+        following = 0
+        table = self._elf.rows_at(_SLOT, dynamic[_DT_RELR], dynamic.get(_DT_RELR_SIZE, 0))
+        for (word,) in islice(table, _MOST_ENTRIES):
+            if word & 1 == 0:
+                places = [word]
+                following = word + 8
+            else:
+                places = [following + 8 * bit for bit in range(63) if word >> bit + 1 & 1]
+                following += 8 * 63
+            for place in places:
+                for (stored,) in self._elf.rows_at(_SLOT, place, 8):
+                    yield place, stored
 
     def _symbol(self, index: int) -> int:
-        """Return the address of a symbol of this file; 0 if it is another file's."""
+        """Return the address of a symbol of this file; of others, ASKS or 0."""
         table = self._elf.dynamic.get(_DT_SYMTAB, 0)
-        for _, _, _, section, value, _ in self._elf.rows_at(_SYMBOL, table + 24 * index, 24):
-            return int(value) if section else 0
+        for name, _, _, section, value, _ in self._elf.rows_at(_SYMBOL, table + 24 * index, 24):
+            if section:
+                return int(value)
+            if self._asking_slots and self._elf.dynamic_name(name) in asking_names():
+                return ASKS
         return 0
 
     @cached_property
@@ -309,7 +438,8 @@ class Functions:
         for start, end in self._arrays():
             rows = self._elf.rows_at(_SLOT, start, end - start)
             for at, (stored,) in enumerate(islice(rows, _MOST_ENTRIES)):
-                found.add(self._written.get(start + 8 * at, stored))
+                value = self._value(start + 8 * at)
+                found.add(stored if value is None else value)
         return frozenset(found.difference(_NO_ENTRY))
 
     def _arrays(self) -> Iterator[tuple[int, int]]:
@@ -321,66 +451,3 @@ class Functions:
                 yield dynamic[tag], dynamic[tag] + dynamic.get(size, 0)
         for section in self._elf.named(".ctors"):
             yield section.address, section.address + section.size
-
-
-@cache
-def _table() -> dict[str, Any]:
-    text = files("fleetbuild.audit").joinpath("data/cpu_code.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
-
-
-def _is_guarded(name: str) -> bool:
-    """Return whether a function's name says that it is entered only after a check of the CPU."""
-    lower = name.lower()
-    if any(word in lower for word in _guards().words) and _guards().levels.search(name):
-        return True
-    if any(part in name for part in _guards().parts):
-        return True
-    if name.startswith("bli_") and _guards().blis.search(name):
-        return True
-    prefix = _guards().prefixes.match(name)
-    return name.startswith(_guards().beginnings, prefix.end() if prefix else 0)
-
-
-class _Guards(NamedTuple):
-    words: tuple[str, ...]
-    levels: re.Pattern[str]
-    blis: re.Pattern[str]
-    beginnings: tuple[str, ...]
-    parts: tuple[str, ...]
-    prefixes: re.Pattern[str]
-
-
-@cache
-def _guards() -> _Guards:
-    table = _table()
-    either = "|".join(sorted(map(_any_case, table["levels"]), key=len, reverse=True))
-    # AVX2, opt_AVX2, 4avx2E, KernelAvx2Impl; not in the middle of a word.
-    levels = rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?:{either})(?![a-z])|\.arch[_=-]"
-    processors = "|".join(table["processors"])
-    levels += rf"|_(?:{processors.upper()})(?:[.]|$)"
-    rows = [row for row in table["libraries"] if row]
-    return _Guards(
-        words=(*(word.lower() for word in table["words"]), ".arch"),
-        levels=re.compile(levels),
-        blis=re.compile(rf"_(?:{processors}|zen[2-9])(?=_|$)"),
-        beginnings=tuple(text for row in rows for text in row.get("beginnings", ())),
-        parts=tuple(text for row in rows for text in row.get("parts", ())),
-        prefixes=re.compile(table["prefixes"]),
-    )
-
-
-def _any_case(pattern: str) -> str:
-    return f"{pattern}|{pattern.upper()}|{pattern.capitalize()}"
-
-
-def is_dispatcher(path: str) -> bool:
-    """Return whether a file is a library that chooses functions by the CPU through tables."""
-    match = _LIBRARY.match(path.rpartition("/")[2])
-    return match is not None and match[1] in _table()["dispatchers"]
-
-
-@cache
-def _asking() -> frozenset[str]:
-    return frozenset(_table()["asks_cpu"])

@@ -57,6 +57,7 @@ class ElfAudit(Frozen):
     ptx: tuple[str, ...] = ()  # code that the driver compiles for that SM or a newer one
     kernels: tuple[Kernels, ...] = ()
     unread: tuple[str, ...] = ()  # what it contains that the audit cannot read
+    unknown: tuple[str, ...] = ()  # an instruction of unguarded code that cannot be decoded
 
     @property
     def load(self) -> frozenset[str]:

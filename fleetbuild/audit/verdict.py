@@ -93,7 +93,7 @@ def judge(
         *(
             Verdict(verdict="undecided", where=f"{elf.path} has {what}, which is not read")
             for elf in own
-            for what in elf.unread
+            for what in (*elf.unread, *elf.unknown)
         ),
     ]
     guarded = {

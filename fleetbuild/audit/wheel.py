@@ -26,7 +26,8 @@ from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
-from fleetbuild.audit.functions import Functions, is_dispatcher
+from fleetbuild.audit.functions import Functions
+from fleetbuild.audit.level_names import is_dispatcher
 from fleetbuild.audit.metadata import Metadata, read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelAudit, When
 from fleetbuild.audit.pieces import Found, Piece
@@ -201,30 +202,38 @@ def _audit_elf(path: str, data: bytes) -> ElfAudit:
         return audit
     functions = Functions(elf)
     found = list(_READERS[elf.arch](data, functions.pieces()))
+    unknown = [
+        f"the unknown instruction {use.instruction} at {use.address:#x}"
+        for use, _ in found
+        if use.feature == x86.UNKNOWN and use.when != "guarded"
+    ]
+    found = [(use, local) for use, local in found if use.feature != x86.UNKNOWN]
     uses = [
         use.model_copy(update={"symbol": functions.name_at(use.address)})
         for use in _chosen(found, functions, path)
     ]
     uses.sort(key=lambda use: (use.feature, _ORDER[use.when]))
-    return audit.model_copy(update={"features": tuple(uses), "checks_cpu": functions.asks_cpu})
+    return audit.model_copy(
+        update={
+            "features": tuple(uses),
+            "checks_cpu": functions.asks_cpu,
+            "unknown": tuple(unknown[:1]),
+        }
+    )
 
 
 def _chosen(found: list[Found], functions: Functions, path: str) -> Iterator[FeatureUse]:
     """Yield the uses, each feature once for each `when`.
 
-    A file that chooses by the CPU has functions without a name for a level, too: the parts of the
-    ones with a name. They are local. A file that is compiled for a level as a whole uses it in
-    functions that others call as well.
+    In a known library that chooses through tables, a feature that none of its exported functions
+    uses is guarded. A file that is compiled for a level as a whole uses it in these as well.
     """
-    guarded = set()
-    if functions.asks_cpu:
-        by_table = is_dispatcher(path) and functions.exported >= _MANY
-        guarded = {use.feature for use, _ in found if use.when == "guarded" or by_table}
+    by_table = functions.asks_cpu and is_dispatcher(path) and functions.exported >= _MANY
     plain = {use.feature for use, local in found if use.when == "default" and not local}
     seen = set()
     for use, _ in found:
-        parts = use.when == "default" and use.feature in guarded - plain
-        chosen = use.model_copy(update={"when": "guarded"}) if parts else use
+        guarded = by_table and use.when == "default" and use.feature not in plain
+        chosen = use.model_copy(update={"when": "guarded"}) if guarded else use
         if (chosen.feature, chosen.when) not in seen:
             seen.add((chosen.feature, chosen.when))
             yield chosen

@@ -1,4 +1,4 @@
-"""The kinds of files that `fleetbuild emit` writes: the core's table, and those of extensions.
+"""The kinds of files that `fleetbuild emit` writes: the core's table, and the kinds of extensions.
 
 In: extensions. Out: `EmitKind`s by name. An extension does not replace a kind of the table.
 """

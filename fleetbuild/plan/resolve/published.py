@@ -145,7 +145,9 @@ def _code(file: LockedFile, target: Target, store: Store, results: Results) -> C
     if known.needs is None or not known.sound:
         audit = audit_wheel(store.fetch(file))
         unread = [
-            f"{elf.path} has {what}, which is not read" for elf in audit.elfs for what in elf.unread
+            f"{elf.path} has {what}, which is not read"
+            for elf in audit.elfs
+            for what in (*elf.unread, *elf.unknown)
         ]
         if defects := (*audit.problems, *unread):
             return Code(problem=defects[0])  # unknown is not fine

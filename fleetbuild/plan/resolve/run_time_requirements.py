@@ -57,7 +57,7 @@ def find_requirements(
             fix=f"State it in a recipe, recipes/{package.name}.yml beside fleetbuild.yml: "
             f"'extends: {package.recipe.name}', 'name: {package.name}', "
             f"'packages: [{package.name}]' and 'requires: [NAME, ...]' ([] if it requires "
-            "nothing). Or, where no sandbox works, let users make namespaces, or plan as root.",
+            "nothing). If no sandbox works, let users make namespaces, or plan as root.",
         )
 
 

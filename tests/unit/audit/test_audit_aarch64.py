@@ -58,6 +58,11 @@ def used(*words, when="default"):
     return uses(data, when)
 
 
+def test_text_between_functions_is_not_a_comparing_branch():
+    assert uses(b"SHA1 for ARMv8, not in use: bit") == []
+    assert [use.feature for use in used(0x74C00001)] == ["cmpbr"]
+
+
 def test_asking_for_the_vector_length_does_not_use_sve_at_load():
     rdvl, cntb, cntd, ret = 0x04BF5020, 0x0420E3E0, 0x04E0E3E0, 0xD65F03C0
     for asks in (rdvl, cntb, cntd):

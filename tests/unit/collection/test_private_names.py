@@ -1,4 +1,4 @@
-"""Of Ansible's private names, the collection uses those that collections everywhere use.
+"""The collection uses only such private names of Ansible as collections everywhere use.
 
 Each other name ties users to one version of Ansible. A name is private if it begins with an
 underscore, and Ansible's if a class that plugins or modules get from it has it.
@@ -95,7 +95,7 @@ def test_another_private_name_is_found(source: str, problem: str) -> None:
 
 
 def test_every_listed_name_is_used() -> None:
-    """A name that is used no more is no reason to use it again."""
+    """A name that leaves the code leaves this list too."""
     text = "".join(file.read_text() for file in PLUGINS.rglob("*.py"))
     assert all(re.search(rf"\b{name}\b", text) for name in (*USED, *SET))
 

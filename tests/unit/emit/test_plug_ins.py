@@ -22,7 +22,8 @@ from typing import Annotated
 
 import typer
 
-from fleetbuild import EmitKind, Emission, EmittedFiles, Extension, UsageError
+from fleetbuild import EmitKind, Emission, EmittedFiles, UsageError
+from fleetbuild.extension import Extension
 
 
 class Hosts(Extension):

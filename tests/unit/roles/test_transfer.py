@@ -21,7 +21,7 @@ ABOUT = {"inventory_hostname": "h1"}
 
 
 class Connection:
-    """A connection to this machine that counts what is fetched."""
+    """A connection to this machine that counts fetched files."""
 
     transport, become, _shell = "local", None, SimpleNamespace(tmpdir="/x")
 
@@ -85,7 +85,7 @@ def test_an_optional_file_that_is_missing_fails_nothing_and_another_does(tmp_pat
     assert "was not fetched" in result["msg"]
 
 
-def test_a_lost_connection_is_no_missing_file(tmp_path: Path) -> None:
+def test_a_lost_connection_does_not_count_as_a_missing_file(tmp_path: Path) -> None:
     made = action(folder="/node", fetch=[{"path": "x.log", "optional": True}], dest=str(tmp_path))
 
     def lose(*_: str) -> None:
@@ -97,7 +97,7 @@ def test_a_lost_connection_is_no_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/x y", "a\n!sh", "-x"])
-def test_a_file_that_is_no_plain_path_is_not_fetched(tmp_path: Path, path: str) -> None:
+def test_a_file_without_a_plain_path_is_not_fetched(tmp_path: Path, path: str) -> None:
     result, fetched = fetch(tmp_path, {"path": path})
     assert (result["refused"], fetched) == (True, [])
 
