@@ -36,8 +36,7 @@ def ansible(home: Path) -> Run:
                 "ANSIBLE_NOCOLOR": "1",
             },
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,  # ansible-core 2.22 warns of a collection of its own
+            capture_output=True,  # apart: ansible-core 2.22 warns of a collection of its own
             text=True,
             check=False,
         )
