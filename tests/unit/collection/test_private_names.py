@@ -48,7 +48,7 @@ def names_in(tree: ast.AST) -> set[str]:
 
 
 def of_ansible() -> set[str]:
-    """Return Ansible's private names, those that only its code gives to an object included."""
+    """Return Ansible's private names, also the ones that only its code gives to an object."""
     files = [Path(__import__(c.__module__, fromlist=["x"]).__file__ or "") for c in _CLASSES]
     within = {name for file in files for name in names_in(ast.parse(file.read_text()))}
     return set(filter(private, within | {name for each in _CLASSES for name in dir(each)}))

@@ -30,7 +30,7 @@ def imported(sources: Iterable[Path]) -> set[str]:
     files = [
         path for folder in ("tests", "docs", "plugins") for path in (ROOT / folder).rglob("*.py")
     ]
-    ours = {path.stem for path in files} | {"fleetbuild", "plugin_utils", "tests"}
+    ours = {path.stem for path in files} | {"builder", "fleetbuild", "plugin_utils", "tests"}
     return names - sys.stdlib_module_names - ours - {"__future__"}
 
 
