@@ -21,7 +21,7 @@ _FLEET = sorted(
 )
 # Coverage is measured of the pure rooms, and doubles the time of every Python that it traces.
 _COVERED = ("--cov", "--cov-report=")
-_PURE = {"hardware", "kubernetes", "models", "plan", "probe", "recipes", "windows"}
+_PURE = {"hardware", "kubernetes", "models", "plan", "probe", "recipes"}
 # Unit tests that start programs take as long as all others.
 _PROGRAMS = {"audit", "collection", "docs", "emit", "packaging", "roles", "store"}
 _UNIT = sorted({Path(*path.parts[:3]) for path in Path("tests/unit").rglob("test_*.py")})

@@ -28,7 +28,6 @@ _OWN = (
     _own("rbac"),
     _own("labeller", has_releases=False),
     _own("policy"),
-    _own("windows", has_releases=False),
 )
 
 

@@ -35,7 +35,6 @@ from fleetbuild.kubernetes.manifests.render import (
 from fleetbuild.kubernetes.manifests.snippets import snippets
 from fleetbuild.store.release_files import release_files
 from fleetbuild.text import fold
-from fleetbuild.windows import windows_files, windows_warnings
 
 
 def k8s(emission: Emission) -> EmittedFiles:
@@ -145,11 +144,3 @@ def policy(emission: Emission) -> EmittedFiles:
     if text := wants_policy(emission.plan, emission.delivery):
         return EmittedFiles({POLICY: text})
     return EmittedFiles({}, ("The plan has no group, so no policy is written.",))
-
-
-def windows(emission: Emission) -> EmittedFiles:
-    """Write a PowerShell build script per group of Windows nodes.
-
-    fleetbuild itself does not build there.
-    """
-    return EmittedFiles(windows_files(emission.plan), windows_warnings(emission.plan))

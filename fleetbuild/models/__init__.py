@@ -30,19 +30,13 @@ from fleetbuild.models.result import (
     WheelResult,
 )
 from fleetbuild.models.target import (
-    PLANNED_ONLY,
     Floors,
     Target,
     TargetLibc,
-    WindowsGroup,
-    WindowsSource,
-    WindowsTarget,
-    WindowsWheel,
 )
 
 __all__ = [
     "FORMAT_VERSION",
-    "PLANNED_ONLY",
     "PYTORCH",
     "Become",
     "Capture",
@@ -87,10 +81,6 @@ __all__ = [
     "Unreachable",
     "Validity",
     "WheelResult",
-    "WindowsGroup",
-    "WindowsSource",
-    "WindowsTarget",
-    "WindowsWheel",
     "ignore",
     "now",
     "release_root",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, SecretStr
 
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.problem import Problem
 
 SKIPPED = "The inventory says fleetbuild_skip."
+ON_WINDOWS = Problem(
+    "fleetbuild builds and installs on Linux only, and this node runs Windows.",
+    "Write a build script for it: fleetbuild emit windows INVENTORY",
+)
 NO_SSH = "none"  # the connection of a node that only the cluster reaches
 
 
@@ -40,7 +45,7 @@ class Login(Frozen):
     host_key_checking: bool = True
     connect_timeout: int = 10  # seconds; Ansible's timeout, if ssh_config has no ConnectTimeout
     become: Become | None = None
-    shell_type: Literal["sh", "powershell"] = "sh"  # runs the probe; powershell: on Windows
+    is_windows: bool = False  # the inventory says so: no command of the core contacts it
 
 
 class Node(Frozen):

@@ -11,7 +11,7 @@ from pydantic import Field
 from fleetbuild.errors import BlockedError, worst
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.config import LabelsBy, Rollout
-from fleetbuild.models.target import Target, WindowsGroup
+from fleetbuild.models.target import Target
 
 FactsSource = Literal["probe", "captures", "cluster"]
 _Versions = dict[str, list[str]]  # version -> its groups
@@ -218,7 +218,6 @@ class PlannedNode(Frozen):
 
     state: Literal["ok", "unreachable", "blocked", "skipped"]
     group: str | None = None
-    planned_only: str | None = None  # the group of a Windows node, in Plan.windows
     merged_from: str | None = None  # the group that it would be in if no groups were merged
     reason: str | None = None
     fix: str | None = None
@@ -307,7 +306,6 @@ class Plan(Frozen):
     # Named targets, by name. With any, groups have no nodes: nodes only build.
     targets: dict[str, PlannedTarget] = {}
     groups: tuple[PlannedGroup, ...]
-    windows: tuple[WindowsGroup, ...] = ()  # planned only; apply leaves their nodes out
     # Most wheel sets first; empty if no cap or option asks for fewer.
     tradeoffs: tuple[Tradeoff, ...] = ()
     rollout: Rollout = Rollout()
@@ -336,15 +334,6 @@ class Plan(Frozen):
     def wheels_by_key(self) -> dict[str, PlannedWheel]:
         """The wheels of all groups, by artifact key; without wheels whose lock is missing."""
         return {wheel.artifact_key: wheel for wheel in self.wheels if wheel.artifact_key}
-
-    @property
-    def windows_nodes(self) -> tuple[str, ...]:
-        """The Windows nodes that are planned only."""
-        return tuple(name for group in self.windows for name in group.nodes)
-
-    def windows_group_named(self, name: str) -> WindowsGroup | None:
-        """Return the group of Windows nodes with this name, if there is one."""
-        return next((group for group in self.windows if group.name == name), None)
 
     def group_named(self, name: str) -> PlannedGroup | None:
         """Return the group with this name, if there is one."""

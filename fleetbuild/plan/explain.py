@@ -33,7 +33,6 @@ from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.facts import facts_from
 from fleetbuild.state import StateDir
 from fleetbuild.text import count
-from fleetbuild.windows.explain import explain_windows_group
 
 _CHANGING = (
     "unknown: an apply is changing this node, or was stopped while it did; `fleetbuild status` asks"
@@ -54,8 +53,7 @@ def explain_name(
 ) -> Explanation:
     """Explain a node or group from captures, or else from the last probe."""
     group = plan.group_named(name)
-    windows = plan.windows_group_named(name)
-    names: tuple[str, ...] = windows.nodes if windows else (name,)
+    names: tuple[str, ...] = (name,)
     if group:
         names = group.nodes or (group.representative, *group.fallbacks)
     folder = Path(captures) if captures else state.facts
@@ -63,7 +61,7 @@ def explain_name(
     facts = facts_from(load_captures(folder, sorted(known))) if known else {}
     lines = (
         explain_group(plan, facts, name)
-        if group or windows
+        if group
         else explain_node(plan, facts.get(name), name, changing=state.is_changing(name))
     )
     lines += _evidence_lines(plan, group, facts.get(name), name, Results(state.root / "checks"))
@@ -149,8 +147,6 @@ def explain_node(
         )
     lines += [f"  {line}" for line in explain_node_merge(plan, name)]
     lines += [f"  warning: {warning}" for warning in node.warnings]
-    if windows := plan.windows_group_named(node.planned_only or ""):
-        lines += explain_windows_group(windows)
     if not node.group:
         return lines
     group = _group(plan, node.group)
@@ -164,8 +160,6 @@ def explain_node(
 
 def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str]:
     """Return everything that decides this group's target, wheels and builder, as lines."""
-    if windows := plan.windows_group_named(name):
-        return explain_windows_group(windows)
     group = _group(plan, name)
     target = group.target
     lines = [

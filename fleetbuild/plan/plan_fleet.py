@@ -103,7 +103,7 @@ def plan_fleet(
         recipes,
         store,
         constraints=listed.constraints,
-        python=_oldest_python(config, facts),
+        python=oldest_python(config, facts),
     )
     _refuse_revoked(wanted, revoked)
     named: tuple[NamedTarget, ...] = ()
@@ -156,7 +156,7 @@ def plan_fleet(
     )
 
 
-def _oldest_python(config: Config, facts: Mapping[str, Facts]) -> str:
+def oldest_python(config: Config, facts: Mapping[str, Facts]) -> str:
     """Return the oldest Python that the release may run on, to choose versions in ranges."""
     if config.python and re.fullmatch(r"3\.\d+", config.python):
         return config.python

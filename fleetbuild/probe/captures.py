@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,11 @@ from fleetbuild.probe.parsing.framing import SECTIONS
 from fleetbuild.probe.parsing.text import MAX_SECTION
 
 
-def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]) -> None:
+def save_captures(
+    directory: Path,
+    captures: Mapping[str, Capture | Unreachable],
+    sections: Sequence[str] = SECTIONS,
+) -> None:
     """Write a folder for each captured node.
 
     Old sections that a node no longer has are removed; an unreachable node keeps its old capture.
@@ -25,7 +29,7 @@ def save_captures(directory: Path, captures: Mapping[str, Capture | Unreachable]
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, capture in captures.items():
             if not isinstance(capture, Unreachable):
-                _save(directory / name, capture)
+                _save(directory / name, capture, sections)
 
 
 def load_captures(
@@ -51,11 +55,11 @@ def save_section(directory: Path, name: str, section: str, text: str) -> None:
         _write(folder, section, text)
 
 
-def _save(folder: Path, capture: Capture) -> None:
+def _save(folder: Path, capture: Capture, sections: Sequence[str]) -> None:
     if folder.is_symlink():  # a link to another node's folder, which must not change
         folder.unlink()
     folder.mkdir(mode=0o700, exist_ok=True)
-    for section in SECTIONS:
+    for section in sections:
         if section in capture:
             _write(str(folder), section, capture[section])
         else:

@@ -18,7 +18,7 @@ from fleetbuild.models import (
     Unreachable,
     now,
 )
-from fleetbuild.models.node import SKIPPED
+from fleetbuild.models.node import ON_WINDOWS, SKIPPED
 from fleetbuild.probe.captures import load_captures, save_captures
 from fleetbuild.probe.parsing.facts import facts_of, unreachable
 from fleetbuild.probe.probing import probe
@@ -37,8 +37,8 @@ def probe_nodes(
     state: StateDir | None = None,
     save: Path | None = None,
 ) -> dict[str, Facts]:
-    """Probe these nodes and return their facts. Skipped nodes are not contacted."""
-    asked = [node for node in nodes if not node.skip]
+    """Probe these nodes and return their facts. Skipped and Windows nodes are not contacted."""
+    asked = [node for node in nodes if not (node.skip or node.login.is_windows)]
     answers = probe(
         asked, timeout=timeout, forks=forks, install_path=install_path, on_event=on_event
     )
@@ -53,12 +53,12 @@ def probe_nodes(
         name: unreachable(one.reason, one.fix) if isinstance(one, Unreachable) else one.facts
         for name, one in answers.items()
     }
-    return _with_skipped(nodes, facts)
+    return _with_others(nodes, facts)
 
 
 def stored_facts(folder: Path, nodes: Sequence[Node]) -> dict[str, Facts]:
     """Return the facts of these nodes from the captures in a folder."""
-    return _with_skipped(nodes, facts_from(load_captures(folder, [node.name for node in nodes])))
+    return _with_others(nodes, facts_from(load_captures(folder, [node.name for node in nodes])))
 
 
 def last_facts(state: StateDir, nodes: Sequence[Node]) -> tuple[dict[str, Facts], dict[str, str]]:
@@ -97,10 +97,7 @@ def with_containers(
     asked = [
         node
         for node in inventory.nodes
-        if look
-        and (not named or node.name in named)
-        and node.login.shell_type != "powershell"
-        and facts[node.name].state == "ok"
+        if look and (not named or node.name in named) and facts[node.name].state == "ok"
     ]
     containers = look(asked, image) if look and asked else {}
     return {
@@ -114,14 +111,18 @@ def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts
     return {name: _read(capture) for name, capture in captures.items()}
 
 
-def _with_skipped(nodes: Sequence[Node], found: Mapping[str, Facts]) -> dict[str, Facts]:
-    """Add the skipped nodes: they count as skipped, not unreachable, unless captures exist."""
+def _with_others(nodes: Sequence[Node], found: Mapping[str, Facts]) -> dict[str, Facts]:
+    """Add the nodes that were not asked: skipped ones, unless captures exist, and Windows nodes."""
     missing = Facts(state="skipped", reason=SKIPPED)
+    windows = Facts(state="unsupported", reason=ON_WINDOWS.reason, fix=ON_WINDOWS.fix)
     reached = {name: facts for name, facts in found.items() if facts.state != "unreachable"}
-    return {
-        node.name: reached.get(node.name, missing) if node.skip else found[node.name]
-        for node in nodes
-    }
+
+    def facts_for(node: Node) -> Facts:
+        if node.skip:
+            return reached.get(node.name, missing)
+        return windows if node.login.is_windows else found[node.name]
+
+    return {node.name: facts_for(node) for node in nodes}
 
 
 def _read(capture: Capture | Unreachable) -> Facts:

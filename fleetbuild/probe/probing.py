@@ -1,4 +1,4 @@
-"""Probe nodes: run script.sh, or script.ps1 on Windows, in one round trip, and read its output.
+"""Probe nodes: run script.sh in one round trip, and read its output.
 
 In: nodes. Out: captures and facts, or why a node is unreachable. Nodes are asked in parallel, each
 with a deadline, so that no node blocks the others.
@@ -19,20 +19,37 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Generic, Protocol, TypeVar
 
-from fleetbuild.models import Capture, Event, Facts, Login, Node, OnEvent, Unreachable, ignore
+from fleetbuild.models import (
+    Become,
+    Capture,
+    Event,
+    Facts,
+    Login,
+    Node,
+    OnEvent,
+    Unreachable,
+    ignore,
+)
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from fleetbuild.probe.transport import failure_reasons as reasons
 from fleetbuild.probe.transport import openssh
-from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer, Transport
+from fleetbuild.probe.transport.base import (
+    Answer,
+    Deadline,
+    NoAnswer,
+    Transport,
+    remote_command,
+)
 from fleetbuild.probe.transport.fabric import FabricTransport, beyond_paramiko
 from fleetbuild.probe.transport.openssh import SharedSettings
 from fleetbuild.probe.transport.process import LocalTransport
 
 WORKSPACE = "~/.cache/fleetbuild"
-_WINDOWS_REMOTING = ("winrm", "psrp")
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._+/-]{1,1000}")
 T = TypeVar("T")
+# Return the command that runs a script with arguments in a node's shell, and its standard input.
+Command = Callable[[Become | None, bytes, Sequence[str]], tuple[str, bytes]]
 
 
 @dataclass(frozen=True)
@@ -54,16 +71,14 @@ def probe(
 ) -> dict[str, Probed | Unreachable]:
     """Probe every node; the results are in the order of `nodes`."""
     nonce = f"fleetbuild-{secrets.token_hex(16)}"
-    seconds = section_seconds(timeout)
     answers = ask(
         nodes,
         script(),
-        (nonce, install_path, workspace, _interpreters(nodes), seconds),
+        (nonce, install_path, workspace, _interpreters(nodes), section_seconds(timeout)),
         functools.partial(_read, nonce=nonce),
         timeout=timeout,
         forks=forks,
         on_event=on_event,
-        windows=(windows_script(), (nonce, seconds)),
     )
     return {node.name: answers[node.name] for node in nodes}
 
@@ -87,11 +102,6 @@ def script() -> bytes:
     return files("fleetbuild.probe").joinpath("script.sh").read_bytes()
 
 
-def windows_script() -> bytes:
-    """Return the probe script of Windows nodes."""
-    return files("fleetbuild.probe").joinpath("script.ps1").read_bytes()
-
-
 def ask(
     nodes: Sequence[Node],
     text: bytes,
@@ -101,11 +111,11 @@ def ask(
     timeout: float = 30,
     forks: int = 64,
     on_event: OnEvent = ignore,
-    windows: tuple[bytes, Sequence[str]] | None = None,
+    command: Command = remote_command,
 ) -> dict[str, T | Unreachable]:
-    """Run a sh script on every node and read the output; `read` may raise NoAnswer.
+    """Run a script on every node, in sh or by another `command`, and read the output.
 
-    `windows` is the PowerShell script for Windows nodes, with its arguments.
+    `read` may raise NoAnswer.
     """
     if any(node.login.connection == "ssh" for node in nodes):
         # Import here: fifty threads importing at once have hung on Python's import locks.
@@ -113,10 +123,9 @@ def ask(
     way = functools.partial(
         transport_for, settle=SharedSettings(node.login for node in nodes).settle
     )
-    scripts = (_script_for(node.login, (text, arguments), windows) for node in nodes)
     jobs = [
-        _NodeProbe(node, *script, timeout, read, way=way)
-        for node, script in zip(nodes, scripts, strict=True)
+        _NodeProbe(node, lambda become: command(become, text, arguments), timeout, read, way=way)
+        for node in nodes
     ]
     answers: dict[str, T | Unreachable] = {}
     for number, outcome in run_all(
@@ -130,28 +139,20 @@ def ask(
     return answers
 
 
-def _script_for(
-    login: Login, sh: tuple[bytes, Sequence[str]], windows: tuple[bytes, Sequence[str]] | None
-) -> tuple[bytes, Sequence[str]]:
-    return windows if windows and login.shell_type == "powershell" else sh
-
-
 class _NodeProbe(Generic[T]):
     """The job for one node: choose a transport, run the script, read the output."""
 
     def __init__(
         self,
         node: Node,
-        text: bytes,
-        arguments: Sequence[str],
+        command: Callable[[Become | None], tuple[str, bytes]],
         timeout: float,
         read: Callable[[Answer, Login], T],
         *,
         way: Callable[[Login, float], tuple[Transport, str | None]],
     ) -> None:
         self._login = node.login
-        self._text = text
-        self._arguments = arguments
+        self._command = command
         self._timeout = timeout
         self._read = read
         self._way = way
@@ -162,7 +163,8 @@ class _NodeProbe(Generic[T]):
         try:
             self._transport, gate = self._way(self._login, self._timeout)
             admitted(gate)
-            answer = self._transport.run(self._text, self._arguments, Deadline(self._timeout))
+            command, stdin = self._command(self._login.become)
+            answer = self._transport.run(command, stdin, Deadline(self._timeout))
             return self._read(answer, self._login)
         except NoAnswer as problem:
             return Unreachable(reason=problem.reason, fix=problem.fix)
@@ -182,13 +184,7 @@ def transport_for(
 ) -> tuple[Transport, str | None]:
     """Return the transport for a node, and its bastion if it has one."""
     if login.connection == "local":
-        return LocalTransport(login.become), None
-    if login.connection in _WINDOWS_REMOTING:
-        raise NoAnswer(
-            f"connection {login.connection!r} is not supported: fleetbuild reaches Windows by SSH",
-            "install OpenSSH Server there and set ansible_connection: ssh and ansible_shell_type: "
-            "powershell, or set fleetbuild_skip: true",
-        )
+        return LocalTransport(), None
     if login.connection != "ssh":
         raise NoAnswer(
             f"connection {login.connection!r} is not supported", "use ssh, or fleetbuild_skip: true"

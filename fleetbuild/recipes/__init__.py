@@ -9,7 +9,6 @@ from fleetbuild.recipes.find import (
 )
 from fleetbuild.recipes.model import GENERIC, Patch, Recipe, RecipeSource
 from fleetbuild.recipes.render import (
-    CUDA_HOME,
     FILES,
     VENV,
     RecipeInput,
@@ -23,11 +22,9 @@ from fleetbuild.recipes.render import (
     render_requires,
     render_settings,
     render_source,
-    render_windows,
 )
 
 __all__ = [
-    "CUDA_HOME",
     "FILES",
     "GENERIC",
     "VENV",
@@ -50,5 +47,4 @@ __all__ = [
     "render_requires",
     "render_settings",
     "render_source",
-    "render_windows",
 ]

@@ -18,17 +18,16 @@ from fleetbuild.errors import RecipeError
 from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.flags import rust_flags
 from fleetbuild.hardware.gpus import SMS
-from fleetbuild.hardware.nvidia import NvidiaWheels, wheels_for
+from fleetbuild.hardware.nvidia import wheels_for
 from fleetbuild.hardware.pytorch import find_torch
-from fleetbuild.models import Target, WindowsTarget
+from fleetbuild.models import Target
 from fleetbuild.models._base import Frozen
-from fleetbuild.recipes.model import Patch, Recipe, RecipeSource, WindowsBuild
+from fleetbuild.recipes.model import Patch, Recipe, RecipeSource
 from fleetbuild.recipes.templates import rendered
 
 # Placeholders for folders; the builder replaces them with its paths.
 FILES = "@files@"  # folder of the recipe's files
 VENV = "@venv@"  # the build environment
-CUDA_HOME = "@cuda@"  # the CUDA toolkit, on Windows
 
 _ALWAYS = {"CFLAGS": "-O3 {{ flags }}", "CXXFLAGS": "-O3 {{ flags }}"}
 
@@ -39,7 +38,7 @@ class RecipeInput(Frozen):
     package: str = ""
     version: str
     wheel_version: str = ""  # with its local label
-    target: Target | WindowsTarget
+    target: Target
     cuda: str | None = None  # the toolkit; None for a CPU wheel
     flags: str = ""  # the compiler's, for exactly the target's features
     system_cudnn: str = ""  # the major version of cuDNN that all nodes have themselves
@@ -63,25 +62,17 @@ class RecipeInput(Frozen):
             "blas": target.blas,
             "served": [sm for sm in SMS if any(runs_on(built, sm) for built in target.sms)],
             "cuda": self.cuda,
-            "cuda_wheels": self._nvidia_wheels(),
+            "cuda_wheels": wheels_for(self.cuda, target.arch, target.sms, find_torch(self.version)),
             "system_cudnn": self.system_cudnn,
             "python": target.python,
             "python_version": ".".join(re.findall(r"cp(\d)(\d+)", target.python)[0]),
-            "libc": target.libc.family if isinstance(target, Target) else "ucrt",
+            "libc": target.libc.family,
             "flags": self.flags,
             "rust_flags": rust_flags(target.features),
             "against": self.against,
             "files": FILES,
             "venv": VENV,
-            "cuda_home": CUDA_HOME,
         }
-
-    def _nvidia_wheels(self) -> NvidiaWheels:
-        """Return NVIDIA's wheels for the target; on Windows a wheel brings the libraries itself."""
-        target = self.target
-        if isinstance(target, WindowsTarget):
-            return NvidiaWheels()
-        return wheels_for(self.cuda, target.arch, target.sms, find_torch(self.version))
 
 
 def render_environment(recipe: Recipe, given: RecipeInput) -> dict[str, str]:
@@ -139,38 +130,11 @@ def render_source(recipe: Recipe, package: str, version: str) -> RecipeSource | 
     return recipe.source.model_copy(update=places)
 
 
-class WindowsValues(Frozen):
-    """The parts of a recipe that differ on Windows, as text."""
-
-    environment: dict[str, str]
-    config_settings: dict[str, str]
-    files: dict[str, str]
-    bundled: dict[str, tuple[str, ...]]
-    system: dict[str, str]
-
-
-def render_windows(recipe: Recipe, build: WindowsBuild, given: RecipeInput) -> WindowsValues:
-    """Return the values of a build on Windows, without empty ones."""
-    return WindowsValues(
-        environment=_render_all(recipe, "windows.environment", build.environment, given),
-        config_settings=_render_all(
-            recipe, "windows.config_settings", build.config_settings, given
-        ),
-        files=_render_all(recipe, "windows.files", build.files, given),
-        bundled={
-            folder: tuple(filter(None, _render_each(recipe, "windows.bundled", patterns, given)))
-            for folder, patterns in build.bundled.items()
-        },
-        system=_render_all(recipe, "windows.system", build.system, given),
-    )
-
-
 def patches_for(recipe: Recipe, given: RecipeInput) -> tuple[Patch, ...]:
     """Return the patches for this version and target, in the recipe's order."""
-    windows = recipe.windows if given.target.os == "windows" else None
     return tuple(
         patch
-        for patch in (*recipe.patches, *(windows.patches if windows else ()))
+        for patch in recipe.patches
         if SpecifierSet(patch.versions).contains(given.version, prereleases=True)
         and _render(recipe, f"patches.{patch.file}", _if(patch.when), given)
     )

@@ -11,7 +11,6 @@ from fleetbuild.probe.parsing.facts import facts_of
 
 DATA = Path(__file__).parents[1] / "unit" / "data"
 SEED_FLEET = DATA / "seed-fleet"
-WINDOWS = DATA / "windows"
 NFD_CRDS = DATA / "nfd" / "nfd-api-crds.yaml"
 
 
@@ -26,8 +25,3 @@ def _facts_in(folder: Path) -> dict[str, Facts]:
 def seed_fleet() -> dict[str, Facts]:
     """The facts of the captured fleet, by node; a test may change the dictionary."""
     return dict(_facts_in(SEED_FLEET))
-
-
-def windows_nodes() -> dict[str, Facts]:
-    """The facts of the captured Windows nodes, by node; a test may change the dictionary."""
-    return dict(_facts_in(WINDOWS))

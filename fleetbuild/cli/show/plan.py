@@ -25,7 +25,6 @@ from fleetbuild.models.plan import toolkit_origin
 from fleetbuild.state import StateDir
 from fleetbuild.text import count
 from fleetbuild.this_machine import INSTALL_PATH, is_this_machine, users_folder
-from fleetbuild.windows.explain import windows_to_supply, windows_wheels, windows_why
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -84,7 +83,6 @@ def plan_ending(
     lines += to_supply(plan)
     lines += _in_image(plan)
     lines += _in_containers(plan)
-    lines += windows_to_supply(plan)
     if plan.lock == "missing":
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
@@ -235,8 +233,6 @@ def next_line(
         words.append("Nothing to do.")
     elif plan.summary.nodes_unreachable:
         words.append("Nothing to do: no node can be planned for.")
-    elif plan.windows and len(plan.windows_nodes) == plan.summary.nodes_blocked:
-        words.append(f"Next: fleetbuild emit windows{state}")
     elif plan.summary.nodes_blocked:
         words.append("Nothing to do: every node is blocked.")
     else:
@@ -282,10 +278,6 @@ def _table(plan: Plan) -> Table:
     for names, node in _blocked(plan):
         why = "\n".join(filter(None, (clean(node.reason or ""), clean(node.fix or ""))))
         table.add_row("!", "-", str(len(names)), fold(names), "-", why, style=STYLES["!"])
-    for windows in plan.windows:
-        why, wheels = "\n".join(windows_why(windows)), "\n".join(windows_wheels(windows))
-        shared = (clean(windows.name), str(len(windows.nodes)), fold(windows.nodes))
-        table.add_row("!", *shared, "-", why, wheels, style=STYLES["!"])
     return table
 
 
@@ -308,11 +300,6 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "!", f"     {count(len(names), what)}: {fold(names)}"
         for said in filter(None, (node.reason, node.fix)):
             yield "!", f"     {clean(said)}"
-    for windows in plan.windows:
-        yield "!", f" ! {clean(windows.name)}"
-        yield "!", f"     {count(len(windows.nodes), 'node')}: {fold(windows.nodes)}"
-        for said in (*windows_wheels(windows), *windows_why(windows)):
-            yield "!", f"     {said}"
 
 
 def _symbol(group: PlannedGroup) -> str:
@@ -402,8 +389,7 @@ def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode | PlannedTarget]]:
     alike: dict[tuple[str | None, ...], list[str]] = {}
     known: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
     for name, each in known.items():
-        listed = isinstance(each, PlannedNode) and each.planned_only
-        if each.state == "blocked" and each.group is None and not listed:
+        if each.state == "blocked" and each.group is None:
             alike.setdefault((each.reason, each.fix), []).append(name)
     return [(names, known[names[0]]) for names in alike.values()]
 

@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
-from fleetbuild.models import PLANNED_ONLY, Config, Facts, Inventory, Node, Python
+from fleetbuild.models import Config, Facts, Inventory, Node, Python
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.plan.decide.compatibility.constraints import sm_list
@@ -36,15 +36,11 @@ _SHARED = re.compile(
 _SM = re.compile(r"\d{1,2}\.\d")
 # The facts that decide, beside the toolchain. A fleet has few kinds of them, each assessed once.
 _DECISIVE = (
-    "state", "reason", "arch", "isa", "features", "sms", "driver", "os", "libc", "pythons",
+    "state", "reason", "fix", "arch", "isa", "features", "sms", "driver", "os", "libc", "pythons",
     "missing_interpreters", "install_filesystem", "install_read_only", "requires_signature",
     "unanswered", "warnings",
 )  # fmt: skip
 _decisive_facts = attrgetter(*_DECISIVE)
-_BY_HAND = (
-    "Build its wheels there with the script that `fleetbuild emit windows` writes, or set "
-    "fleetbuild_skip: true."
-)
 
 
 class Eligibility(Frozen):
@@ -58,11 +54,6 @@ class Eligibility(Frozen):
     features: tuple[str, ...] = ()  # usable CPU features: all, or the features of fleetbuild_isa
     sms: tuple[str, ...] = ()  # SMs to build GPU code for; empty if no package has GPU code
     python: Python | None = None
-
-
-def is_windows(facts: Facts) -> bool:
-    """Return whether this is a Windows node. Such nodes are planned only (planning/windows.py)."""
-    return facts.os.id == "windows"
 
 
 def assess_nodes(
@@ -145,24 +136,35 @@ def _assess(
     python: str | None = None,
 ) -> Eligibility:
     """Return the eligibility of a machine. The inventory may override what the probe found."""
+    _refuse_unsupported(facts, [package.recipe for package in packages])
+    _refuse_missing_interpreter(interpreter, facts)
+    assessed = assess_hardware(facts, packages, config, isa=isa, sms=sms, python=python)
+    _refuse_shared_path(facts, config)
+    _refuse_read_only(facts, config)
+    _refuse_unsigned(facts, config)
+    return assessed
+
+
+def assess_hardware(
+    facts: Facts,
+    packages: Sequence[Package],
+    config: Config,
+    *,
+    isa: str | None = None,
+    sms: tuple[str, ...] | None = None,
+    python: str | None = None,
+) -> Eligibility:
+    """Return the CPU, GPUs and Python to build for, on any system. Raises NotEligible."""
     recipes = [package.recipe for package in packages]
-    _refuse_unsupported(facts, recipes)
     features = _usable_features(isa, facts)
     rung = _rung(facts, features, recipes, config)
     sms = _sms(sms, facts, recipes)
-    _refuse_missing_interpreter(interpreter, facts)
     chosen = choose_interpreter(python or config.python, facts)
     _refuse_old_gpus(sms, packages)
     counted = facts if sms == facts.sms else facts.model_copy(update={"sms": sms})
     _refuse_without_toolkit(counted, chosen, packages, config)
-    _refuse_shared_path(facts, config)
-    _refuse_read_only(facts, config)
-    _refuse_unsigned(facts, config)
-    windows = is_windows(facts)
     return Eligibility(
-        state="blocked" if windows else "ok",
-        reason=PLANNED_ONLY if windows else None,
-        fix=_BY_HAND if windows else None,
+        state="ok",
         warnings=(*facts.warnings, *_gpus_without_code(sms, recipes)),
         rung=rung.name,
         features=features,
@@ -184,15 +186,14 @@ def _refuse_unsupported(facts: Facts, recipes: Sequence[Recipe]) -> None:
     if facts.state == "unsupported":
         raise NotEligible(
             facts.reason or "This operating system or architecture is not supported.",
-            "fleetbuild builds for Linux on x86_64 and aarch64. Set fleetbuild_skip: true here.",
+            facts.fix
+            or "fleetbuild builds for Linux on x86_64 and aarch64. Set fleetbuild_skip: true here.",
         )
     if facts.arch is None or not facts.features:
         raise NotEligible(
             "The CPU flags are unknown: /proc/cpuinfo could not be read.",
             "Make /proc readable for the login user and plan again.",
         )
-    if is_windows(facts):
-        return
     if facts.libc is None:
         raise NotEligible(
             "The C library is unknown: neither getconf GNU_LIBC_VERSION nor musl's ldd answered.",

@@ -52,7 +52,7 @@ def _is_wanted(python: Python, wanted: str | None) -> bool:
 
 
 def _is_path(wanted: str) -> bool:
-    return wanted.startswith("/") or wanted[1:3] == ":\\"
+    return "/" in wanted or "\\" in wanted
 
 
 def _free_threaded(python: Python) -> bool:
@@ -74,9 +74,6 @@ def _no_python(wanted: str | None, facts: Facts) -> NotEligible:
 
 
 def _command(wanted: str | None, facts: Facts) -> str:
-    if facts.os.id == "windows":
-        version = wanted if wanted and not _is_path(wanted) else "3.11"
-        return f"winget install Python.Python.{version.removesuffix('t')}"
     if wanted is None or _is_path(wanted):
         return f"{_installer(facts)} python3"
     if wanted.endswith("t"):  # distributions name it differently, or do not have it

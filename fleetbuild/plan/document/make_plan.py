@@ -23,13 +23,12 @@ from fleetbuild.models import (
     PlannedNode,
     PlannedWheel,
     Summary,
-    WindowsGroup,
 )
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.plan.decide.compatibility.beyond_target import sm_problem
-from fleetbuild.plan.decide.eligibility import is_windows, kubernetes_node
+from fleetbuild.plan.decide.eligibility import kubernetes_node
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.packages import Package
@@ -50,7 +49,6 @@ from fleetbuild.plan.document.warnings import (
     plan_warnings,
     unread_sources,
 )
-from fleetbuild.windows.planning import group_windows
 
 _FALLBACKS = 4
 
@@ -118,7 +116,6 @@ def make_plan(
     """
     inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store, named)
     problems = inputs.problems()
-    windows = group_windows(drafted.eligibility, facts, packages, config) if not named else ()
     wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
     for wheel in drafted.wheels:
         planned = plan_wheel(
@@ -140,7 +137,7 @@ def make_plan(
         nodes = builder_nodes(inventory, facts, config)
     else:
         groups = _reuse_installed_wheels(groups)
-        nodes = _nodes(inputs, groups, problems, windows)
+        nodes = _nodes(inputs, groups, problems)
     missing = inputs.missing_lock()
     plan = Plan(
         created=created,
@@ -169,7 +166,6 @@ def make_plan(
         nodes=nodes,
         targets={each.name: planned_target(each, drafted, problems) for each in named},
         groups=groups,
-        windows=windows,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
         warnings=(
@@ -316,11 +312,9 @@ def _nodes(
     inputs: _PlanInputs,
     groups: Sequence[PlannedGroup],
     problems: Mapping[str, Problem],
-    windows: Sequence[WindowsGroup],
 ) -> dict[str, PlannedNode]:
     facts, config = inputs.facts, inputs.config
     group_of = {name: group.name for group in groups for name in group.nodes}
-    planned_only = {name: group.name for group in windows for name in group.nodes}
     nodes = {}
     for node in sorted(inputs.inventory.nodes, key=lambda node: node.name):
         assessed, group = inputs.drafted.eligibility[node.name], group_of.get(node.name)
@@ -330,15 +324,12 @@ def _nodes(
         nodes[node.name] = PlannedNode(
             state=state,
             group=group,
-            planned_only=planned_only.get(node.name),
             merged_from=inputs.drafted.merged.merged_from.get(node.name),
             reason=problem.reason if problem else assessed.reason,
             fix=problem.fix if problem else assessed.fix,
             warnings=assessed.warnings,
             isa=node.isa,
-            python=assessed.python.path
-            if assessed.python and (group or node.name in planned_only)
-            else None,
+            python=assessed.python.path if assessed.python and group else None,
             kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
             taints=facts[node.name].taints if node.name in facts else (),
             instance_type=facts[node.name].instance_type if node.name in facts else None,
@@ -349,11 +340,8 @@ def _nodes(
 
 
 def _hardware(node: Node, facts: Facts | None) -> NodeHardware | None:
-    """Return the hardware that decides a node's class; the inventory overrides the probe.
-
-    Windows nodes have no class: no Linux pod runs there.
-    """
-    if facts is None or facts.arch is None or is_windows(facts):
+    """Return the hardware that decides a node's class; the inventory overrides the probe."""
+    if facts is None or facts.arch is None or facts.state == "unsupported":
         return None
     features = frozenset(facts.features) & RUNG_FEATURES
     if (own := RUNGS.get(node.isa or "")) and own.arch == facts.arch:

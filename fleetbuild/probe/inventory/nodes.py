@@ -30,7 +30,7 @@ _EXTRA_ARGS, _EXECUTABLE = ("ansible_ssh_extra_args",), ("ansible_ssh_executable
 _BECOME = ("ansible_become",)
 _METHOD = ("ansible_become_method",)
 _CONNECTION = ("ansible_connection",)
-_WINDOWS_SHELLS = ("powershell", "cmd")
+_WINDOWS_SHELLS, _WINDOWS_REMOTING = ("powershell", "cmd"), ("winrm", "psrp")
 _SSH_KINDS = ("ssh", "smart", "paramiko", "paramiko_ssh")
 _SM = re.compile(r"[1-9][0-9]?\.[0-9]")
 
@@ -80,11 +80,11 @@ def _login(variables: _Variables, secrets: Secrets) -> Login:
         host_key_checking=checking is not False,
         **({"connect_timeout": timeout} if (timeout := variables.timeout()) else {}),
         become=_become(variables, secrets, password),
-        shell_type="powershell" if _is_windows(variables) else "sh",
+        is_windows=kind in _WINDOWS_REMOTING or _has_windows_shell(variables),
     )
 
 
-def _is_windows(variables: _Variables) -> bool:
+def _has_windows_shell(variables: _Variables) -> bool:
     """Return whether the inventory names a shell of Windows."""
     shell = variables.text("ansible_shell_type") or ""
     return shell.removeprefix("ansible.builtin.") in _WINDOWS_SHELLS

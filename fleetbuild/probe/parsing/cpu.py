@@ -9,6 +9,8 @@ from functools import lru_cache
 from fleetbuild.hardware.cpus import expected_rung, microarchitecture
 from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS, best
 from fleetbuild.models import Capture
+from fleetbuild.models.node import ON_WINDOWS
+from fleetbuild.models.problem import Problem
 from fleetbuild.probe.parsing.text import MAX_KEPT, lines, once_per_text, short
 
 _FLAGS = {"x86_64": "flags", "aarch64": "Features"}
@@ -39,7 +41,7 @@ class Cpu:
     features: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     sve_bits: int | None = None
-    unsupported: str | None = None
+    unsupported: Problem | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -61,7 +63,7 @@ def _read_cpu(capture: Capture) -> Cpu:
     if arch is not None and arch not in ARCHITECTURES:
         supported = " and ".join(ARCHITECTURES)
         reason = f"The architecture {arch} is not supported: {supported} are."
-        return Cpu(kernel, arch, unsupported=reason)
+        return Cpu(kernel, arch, unsupported=Problem(reason))
     features = _common_features(fields, _FLAGS[arch]) if arch else frozenset()
     if arch is None or not features:
         return Cpu(kernel, arch, warnings=(_why_unknown(capture, arch),))
@@ -79,13 +81,11 @@ def _read_cpu(capture: Capture) -> Cpu:
     )
 
 
-def _why_unsupported(system: str) -> str:
-    if system.startswith(("MINGW", "MSYS", "CYGWIN")):
-        return (
-            f"{system} is a Unix shell on Windows. Set ansible_shell_type: powershell for this "
-            "host, so that the probe reads Windows itself."
-        )
-    return f"{system} is not supported: only Linux is."
+def _why_unsupported(system: str) -> Problem:
+    if system.startswith(("Windows", "MINGW", "MSYS", "CYGWIN")):
+        fix = f"Set ansible_shell_type: powershell for this host. {ON_WINDOWS.fix}"
+        return ON_WINDOWS._replace(fix=fix)
+    return Problem(f"{system} is not supported: only Linux is.")
 
 
 @dataclass(frozen=True)

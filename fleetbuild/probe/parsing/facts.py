@@ -16,13 +16,6 @@ from fleetbuild.probe.parsing.framing import unanswered
 from fleetbuild.probe.parsing.gpu import read_gpus
 from fleetbuild.probe.parsing.release import read_needs_root, read_previous, read_release
 from fleetbuild.probe.parsing.text import lines, once_per_text, short, too_long
-from fleetbuild.windows.facts import (
-    is_windows,
-    read_windows_cpu,
-    read_windows_os,
-    windows_cpus,
-    windows_memory_gb,
-)
 
 MAX_WARNINGS = 32
 MAX_PYTHONS = 64
@@ -52,8 +45,7 @@ _GLIBCXX = re.compile(r"GLIBCXX_(\d{1,4}(?:\.\d{1,4}){1,2})(?![\w.])", re.ASCII)
 _PATH = r"/[^\s;|&$`<>(){}\"'*?#!\\][^;|&$`<>(){}\"'*?#!\\]{0,500}?"
 _LINK = re.compile(rf"(?P<link>{_PATH}) -> (?P<path>{_PATH})")
 _PYTHON = re.compile(
-    rf"(?P<path>{_PATH}"
-    r"|[A-Za-z]:\\[^\s\"<>|?*][^\"<>|?*]{0,500}?) "
+    rf"(?P<path>{_PATH}) "
     r"(?P<version>\d{1,3}\.\d{1,3}[\w.+]{0,20}) (?P<soabi>[\w.-]{1,80})"
     r"(?P<words>( [\w-]{1,20}){0,8})",
     re.ASCII,
@@ -71,7 +63,7 @@ _SETTINGS = (
 # CPython as wheels are named for it: cpython-311-…, cpython-37m-…, cpython-313t-…
 _CPYTHON = re.compile(r"cpython-3\d{1,3}[mt]?(?:-.*)?", re.ASCII)
 # The architecture in an SOABI, and the 32-bit ones that the same kernel runs.
-_FOREIGN = {"x86_64": ("i386", "i686", "x32", "win32"), "aarch64": ("arm",)}
+_FOREIGN = {"x86_64": ("i386", "i686", "x32"), "aarch64": ("arm",)}
 
 
 def facts_of(capture: Capture) -> Facts:
@@ -79,8 +71,7 @@ def facts_of(capture: Capture) -> Facts:
     late = unanswered(capture)
     # Part of a section would be worse than none of it: the first interpreters are not all of them.
     whole, capture = capture, {name: text for name, text in capture.items() if name not in late}
-    windows = is_windows(capture)
-    cpu = read_windows_cpu(capture) if windows else read_cpu(capture)
+    cpu = read_cpu(capture)
     gpus = read_gpus(capture)
     releases = read_release(capture)
     pythons, foreign = _pythons(capture, cpu.arch)
@@ -88,7 +79,8 @@ def facts_of(capture: Capture) -> Facts:
     can_isolate, setting = _isolation(capture)
     return Facts(
         state="unsupported" if cpu.unsupported else "ok",
-        reason=cpu.unsupported,
+        reason=cpu.unsupported.reason if cpu.unsupported else None,
+        fix=(cpu.unsupported.fix or None) if cpu.unsupported else None,
         arch=cpu.arch,
         isa=cpu.isa,
         features=cpu.features,
@@ -98,12 +90,12 @@ def facts_of(capture: Capture) -> Facts:
         sms=gpus.sms,
         gpus=gpus.gpus,
         driver=gpus.driver,
-        os=read_windows_os(capture, cpu) if windows else _os(capture, cpu.kernel),
+        os=_os(capture, cpu.kernel),
         libc=_libc(capture),
         libstdcxx=_libstdcxx(capture),
         pythons=pythons,
-        cpus=windows_cpus(capture) if windows else _cpus(capture),
-        memory_gb=windows_memory_gb(capture) if windows else _memory_gb(capture),
+        cpus=_cpus(capture),
+        memory_gb=_memory_gb(capture),
         disk_gb=free,
         install_free_gb=install_free,
         install_read_only="read-only" in lines(capture, "disk", 1000, 1000),

@@ -1,9 +1,9 @@
-"""Split the output of script.sh or script.ps1 into its sections. Pure."""
+"""Split the output of script.sh into its sections. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fleetbuild.models import Capture
 
@@ -16,7 +16,6 @@ SECTIONS = (
     "sve", "device-tree", "kfd", "mig",  # only on nodes with such hardware
     "isolation",  # where the node has a program to try it with
     "previous",  # only on nodes that had a release before
-    "windows", "processors", "cpu-features",  # only on Windows
 )  # fmt: skip
 # The last line of a section that script.sh gave up.
 _NO_ANSWER = re.compile(r"fleetbuild: no answer within (\d{1,6}) s\s*\Z", re.ASCII)
@@ -24,24 +23,24 @@ _MAX_MARKS = 8 * len(SECTIONS)  # script.sh prints two a section
 _LONGEST_MARK = 64  # characters after the nonce
 
 
-def split(output: str, nonce: str) -> Capture:
-    """Return the sections in the output of script.sh, reading it once.
+def split(output: str, nonce: str, sections: Sequence[str] = SECTIONS) -> Capture:
+    """Return these sections in the output of a script such as script.sh, reading it once.
 
     Text outside of sections (a greeting, output of a profile) is dropped, and so is a section whose
     end mark is missing.
     """
     text = f"\n{output}"
-    sections: dict[str, str] = {}
+    found: dict[str, str] = {}
     name, start = "", 0  # of the open section
     for at, after, words in _marks(text, nonce):
         if words[0] == "begin":
             name, start = " ".join(words[1:]), after + 1
             continue
         ends = words[:2] == ["end", name] and len(words) == 3 and words[2].isdecimal()
-        if ends and name in SECTIONS and start <= at and (start < at or words[2] == "0"):
-            sections[name] = text[start:at]
+        if ends and name in sections and start <= at and (start < at or words[2] == "0"):
+            found[name] = text[start:at]
         name = ""
-    return sections
+    return found
 
 
 def unanswered(capture: Capture) -> dict[str, int]:

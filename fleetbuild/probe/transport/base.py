@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleetbuild.models import Become, Login
-from fleetbuild.windows.facts import powershell_command
+from fleetbuild.models import Become
 
 LARGEST = 16 * 2**20  # bytes of output; nodes are not trusted
 LARGEST_COMPLAINT = 64 * 2**10
@@ -49,25 +48,15 @@ class Deadline:
 
 
 class Transport(Protocol):
-    """Runs a script on a node."""
+    """Runs a command on a node."""
 
-    def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
-        """Run a script in the node's shell. Raises NoAnswer, or TimeoutError at the deadline."""
+    def run(self, command: str, stdin: bytes, deadline: Deadline) -> Answer:
+        """Run a command in the node's shell. Raises NoAnswer, or TimeoutError at the deadline."""
         ...
 
     def abandon(self) -> None:
         """Abort `run`, which runs in another thread. Returns at once."""
         ...
-
-
-def command_for(login: Login, script: bytes, arguments: Sequence[str]) -> tuple[str, bytes]:
-    """Return the command that runs a script in the node's shell, and its standard input.
-
-    On Windows the script runs as the login user: the probe needs no elevation.
-    """
-    if login.shell_type == "powershell":
-        return powershell_command(arguments), script
-    return remote_command(login.become, script, arguments)
 
 
 def remote_command(

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from fleetbuild.probe.transport.base import (
     Answer,
     Deadline,
     NoAnswer,
-    command_for,
 )
 from fleetbuild.probe.transport.known_hosts import KnownHosts
 from fleetbuild.probe.transport.openssh import (
@@ -94,11 +93,10 @@ class FabricTransport:
         self._program: ProgramTransport | None = None
         self._given_up = threading.Event()
 
-    def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
+    def run(self, command: str, stdin: bytes, deadline: Deadline) -> Answer:
         """See Transport."""
         import paramiko  # noqa: PLC0415 (0.2 s that only a probe has to pay)
 
-        command, stdin = command_for(self._login, script, arguments)
         logged_in = False
         try:
             with self._connected(deadline):
@@ -118,7 +116,7 @@ class FabricTransport:
                 # A second attempt with the same password could lock the account.
                 raise reasons.login_refused(self._login) from None
             self._program = ProgramTransport(self._login, self._settings)
-            return self._program.run(script, arguments, deadline)
+            return self._program.run(command, stdin, deadline)
 
     def abandon(self) -> None:
         """See Transport."""

@@ -30,23 +30,11 @@ def ssh_problem(complaint: bytes, login: Login) -> NoAnswer | None:
 def unusable_answer(answer: Answer, login: Login) -> NoAnswer:
     """Return the error for an answer without any section."""
     text = _plain(answer.err[-_MOST:] + b"\n" + answer.out[:_MOST])
-    if login.shell_type == "powershell":
-        return _without_powershell(answer, text, login)
     for pattern, reason, fix in _NODE:
         if re.search(pattern, text):
             return NoAnswer(reason, fix)
     if answer.code == 127:
         return NoAnswer("it has no POSIX sh", "give the login user a shell")
-    return _malformed(answer, text, login)
-
-
-def _without_powershell(answer: Answer, text: str, login: Login) -> NoAnswer:
-    if answer.code == 127 or re.search(_UNKNOWN_COMMAND, text):
-        return NoAnswer(
-            "it has no powershell.exe",
-            "remove ansible_shell_type if this is not a Windows node; else put powershell.exe into "
-            "the PATH of its OpenSSH server",
-        )
     return _malformed(answer, text, login)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from fleetbuild.models import Login
-from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer, command_for
+from fleetbuild.probe.transport.base import Answer, Deadline, NoAnswer
 from fleetbuild.probe.transport.failure_reasons import ssh_problem
 from fleetbuild.probe.transport.process import Process
 
@@ -140,10 +140,9 @@ class ProgramTransport:
         self._settings = settings
         self._process: Process | None = None
 
-    def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
+    def run(self, command: str, stdin: bytes, deadline: Deadline) -> Answer:
         """See Transport."""
         login = self._login
-        command, stdin = command_for(login, script, arguments)
         ours = [*_OURS, *(("NumberOfPasswordPrompts=1",) if login.password else ("BatchMode=yes",))]
         if login.password and _version(login.ssh_executable) < _PREFIXED:
             # A bastion could imitate OpenSSH's prompt for the node's password.

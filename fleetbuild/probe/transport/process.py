@@ -12,14 +12,12 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from fleetbuild.models import Become
 from fleetbuild.probe.transport.base import (
     LARGEST,
     LARGEST_COMPLAINT,
     Answer,
     Deadline,
     NoAnswer,
-    remote_command,
 )
 
 
@@ -121,15 +119,13 @@ def too_much() -> NoAnswer:
 
 
 class LocalTransport:
-    """Runs the script on the controller itself, in a shell."""
+    """Runs the command on the controller itself, in a shell."""
 
-    def __init__(self, become: Become | None = None) -> None:
-        self._become = become
+    def __init__(self) -> None:
         self._process: Process | None = None
 
-    def run(self, script: bytes, arguments: Sequence[str], deadline: Deadline) -> Answer:
+    def run(self, command: str, stdin: bytes, deadline: Deadline) -> Answer:
         """See Transport."""
-        command, stdin = remote_command(self._become, script, arguments)
         self._process = Process(["/bin/sh", "-c", command])
         return self._process.run(stdin, deadline)
 

@@ -11,7 +11,7 @@ from fleetbuild.models import Plan
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "inventory"
 FLEETS = ROOT / "examples"
-CAPTURES = ROOT / "tests" / "unit" / "data"
+CAPTURES = ROOT / "tests" / "unit" / "data" / "seed-fleet"
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_templates_and_overrides_of_the_lab() -> None:
     assert inventory["k40-1"].skip
 
 
-def plan_example(name: str, captures: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan_example(name: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Return the plan of an example for recorded machines. Without an index, nothing is locked."""
     for variable in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9/simple")
     monkeypatch.setenv("UV_OFFLINE", "1")
     fleet = Fleet(FLEETS / name / "inventory.yml", state_dir=state)
-    return fleet.plan(captures=CAPTURES / captures)
+    return fleet.plan(captures=CAPTURES)
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,9 @@ def plan_example(name: str, captures: str, state: Path, monkeypatch: pytest.Monk
 def test_each_example_is_planned(
     name: str, groups: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_example(name, "seed-fleet", tmp_path, monkeypatch)
+    plan = plan_example(name, tmp_path, monkeypatch)
     assert {group.name: len(group.nodes) for group in plan.groups} == groups
     assert {node.state for node in plan.nodes.values()} == {"ok"}
-
-
-def test_the_windows_example_is_planned_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = plan_example("windows-kepler", "windows", tmp_path, monkeypatch)
-    assert plan.groups == ()
-    assert [group.nodes for group in plan.windows] == [("snb-k40c",)]
-    assert "3.13" in (plan.nodes["adl-3080"].reason or "")
 
 
 def test_every_example_is_listed() -> None:

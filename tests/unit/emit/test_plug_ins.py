@@ -116,7 +116,7 @@ def test_a_plug_in_is_a_command_with_its_own_options(installed: Path, planned: P
         ),
         (
             ("nobody",),
-            "rbac, labeller, policy, broken, builds, dra, flox, hosts, kueue, nfd, nix, windows",
+            "rbac, labeller, policy, windows, broken, builds, dra, flox, hosts, kueue, nfd, nix",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetbuild.models import Container, Facts, Login, Node
+from fleetbuild.models import Container, Facts, Node
 from fleetbuild.probe.facts import with_containers
 from tests.factories.fleets import facts, inventory
 
@@ -13,9 +13,8 @@ FLEET = {
     "a": facts(),
     "b": facts(),
     "lost": Facts(state="unreachable"),
-    "desk": facts(),
+    "desk": Facts(state="unsupported"),
 }
-WINDOWS = Node(name="desk", login=Login(host="desk", shell_type="powershell"))
 
 
 def asked_for(*builders: str) -> tuple[list[str], Mapping[str, Facts]]:
@@ -26,7 +25,7 @@ def asked_for(*builders: str) -> tuple[list[str], Mapping[str, Facts]]:
         asked.extend(node.name for node in nodes)
         return {node.name: Container(image=image, id="1" * 64) for node in nodes}
 
-    nodes = inventory(["a", "b", "lost", WINDOWS])
+    nodes = inventory(["a", "b", "lost", "desk"])
     return asked, with_containers(nodes, FLEET, IMAGE, builders, look)
 
 

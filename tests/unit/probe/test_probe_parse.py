@@ -286,9 +286,6 @@ GOOD = CPU | {
     "allowed-signers": "required\n",
     "kfd": "0 1280 90402\n0 49408 110501\n",
     "sve": "32\n",
-    "windows": "Caption : Microsoft Windows 10 Pro\nVersion : 10.0.19045\n",
-    "processors": "Name : a CPU\nDescription : Intel64 Family 6 Model 94 Stepping 3\n",
-    "cpu-features": "feature 3\nfeature 40\n",
     "device-tree": "model: NVIDIA Jetson Orin\ncompatible: nvidia,tegra234\n",
     "mig": "0, A100, Enabled\nGPU 0: A100\n  MIG 1g.10gb     Device  0: (UUID: MIG-0)\n",
 }

@@ -21,7 +21,7 @@ from fleetbuild.plan.decide.compatibility.compilers import (
     lacks_compiler,
 )
 from fleetbuild.plan.decide.compatibility.toolkits import Toolkit
-from fleetbuild.plan.decide.eligibility import Eligibility, is_windows
+from fleetbuild.plan.decide.eligibility import Eligibility
 from fleetbuild.plan.decide.groups import DraftGroup, builder_rank, libc_of
 from fleetbuild.plan.decide.wheels.requires import jobs_on
 from fleetbuild.recipes import Recipe
@@ -204,8 +204,8 @@ def _software_fits(has: str, target: Target, software: Facts) -> Python | str:
 
 
 def _why_unknown(facts: Facts | None) -> str:
-    if facts is not None and is_windows(facts):
-        return "is a Windows node, where fleetbuild does not build"
+    if facts is not None and facts.state == "unsupported":
+        return f"is not supported: {facts.reason}"
     if facts is None:
         return "was not probed: it is not among the nodes of this run"
     return "has fleetbuild_skip" if facts.state == "skipped" else "was not reached"

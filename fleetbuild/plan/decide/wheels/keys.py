@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import LockedFile, Target, WindowsTarget
+from fleetbuild.models import LockedFile, Target
 from fleetbuild.models.digest import digest
 from fleetbuild.recipes import (
     Recipe,
@@ -102,7 +102,7 @@ def release_id(
     )[:16]
 
 
-def wheel_version(version: str, target: Target | WindowsTarget, cuda: str | None = None) -> str:
+def wheel_version(version: str, target: Target, cuda: str | None = None) -> str:
     """Return the version of the wheel itself: 0.8.0+cpu.avx512, 2.13.0+cu126.sm86.avx."""
     toolkit = "cu" + "".join(cuda.split(".")[:2]) if cuda else "cpu"
     sms = ["sm" + sm.replace(".", "") for sm in target.sms]

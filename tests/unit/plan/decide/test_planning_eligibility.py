@@ -9,7 +9,7 @@ from fleetbuild.models import Config, Facts, Gpu, Inventory, Libc
 from fleetbuild.plan.decide import eligibility
 from fleetbuild.plan.decide.eligibility import Eligibility
 from fleetbuild.plan.decide.interpreters import NotEligible
-from tests.factories.data import seed_fleet, windows_nodes
+from tests.factories.data import seed_fleet
 from tests.factories.fleets import facts, node, package, planned, python, recipe_of
 
 
@@ -300,7 +300,9 @@ def test_nodes_of_one_kind_are_assessed_once_whatever_their_memory_and_release(a
 
 @pytest.mark.parametrize("named", [("small", "1.0"), ("torch", "2.6.0")])
 def test_a_node_is_assessed_by_all_facts_that_decide(named):
-    known = {**seed_fleet(), **windows_nodes()}
+    known = seed_fleet()
+    known["windows"] = Facts(state="unsupported", reason="It runs Windows.", fix="Skip it.")
+    known["bsd"] = Facts(state="unsupported", reason="It runs BSD.")
     known["silent"] = facts(unanswered=("nvidia-smi",))
     known["read-only"] = facts(install_read_only=True)
     known["shared"] = facts(install_filesystem="nfs4")

@@ -166,8 +166,7 @@ def test_the_password_answers_only_the_prompt_of_this_login(
     login = good[0].login
     login = login.model_copy(update={"ssh_args": (*login.ssh_args, *preferred), "user": user})
     settings = settle(login, Deadline(10))
-    words = ("fleetbuild-0",)
-    answer = ProgramTransport(login, settings).run(b"", words, Deadline(20))
+    answer = ProgramTransport(login, settings).run("sh -s -- fleetbuild-0", b"", Deadline(20))
     assert b"fleetbuild-0 end uname 0" in answer.out
 
 
@@ -175,7 +174,7 @@ def test_a_shell_that_hangs_is_not_taken_for_a_firewall() -> None:
     with servers("silent") as (node,):
         transport, _ = transport_for(node.login)
         with pytest.raises(TimeoutError):
-            transport.run(b"x", ("fleetbuild-nonce",), Deadline(3))
+            transport.run("sh -s -- fleetbuild-nonce", b"x", Deadline(3))
         found = probe([node], timeout=3)[node.name]
     assert isinstance(found, Unreachable)
     assert found.reason == "no answer within 3 s"

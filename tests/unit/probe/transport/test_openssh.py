@@ -70,7 +70,7 @@ def test_a_node_behind_a_bastion_that_never_answers_does_not_take_the_whole_prob
     assert gate == proxy
     began = time.monotonic()
     with pytest.raises(NoAnswer, match=r"connection to n1\.example timed out"):
-        transport.run(b"", (), Deadline(30))
+        transport.run("true", b"", Deadline(30))
     assert time.monotonic() - began < 10
 
 
@@ -232,7 +232,7 @@ def test_nothing_is_forwarded_to_a_node(tmp_path: Path, args: tuple[str, ...]) -
         ssh_args=args,
         ssh_common_args=("-F", str(config), *args),
     )
-    said = ProgramTransport(one, {}).run(b"", (), Deadline(5)).out.decode().splitlines()
+    said = ProgramTransport(one, {}).run("true", b"", Deadline(5)).out.decode().splitlines()
     for line in (
         "forwardagent no", "forwardx11 no", "permitlocalcommand no", "tunnel false",
         "clearallforwardings yes",
@@ -257,7 +257,7 @@ def test_keyboard_interactive_prompts_need_an_openssh_that_names_the_login(
 ) -> None:
     program = ssh_that(tmp_path, f'[ "$1" = -V ] && echo "{version}" >&2 || printf "%s\\n" "$@"')
     one = login(ssh_executable=program, password="x")
-    said = ProgramTransport(one, {}).run(b"", (), Deadline(5)).out.decode().splitlines()
+    said = ProgramTransport(one, {}).run("true", b"", Deadline(5)).out.decode().splitlines()
     assert ("KbdInteractiveAuthentication=no" not in said) == allowed
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fleetbuild.extensions.windows.hardware import arch_option, fits_toolset
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.windows.hardware import arch_option, fits_toolset
 
 
 @pytest.mark.parametrize(

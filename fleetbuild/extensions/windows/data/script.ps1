@@ -85,11 +85,6 @@ function Read-Uname {
     "Windows $version $machine"
 }
 
-function Read-Windows {
-    Read-Cim 'Win32_OperatingSystem' @('Caption', 'Version', 'OSArchitecture', 'TotalVisibleMemorySize')
-    "PowerShell : $($PSVersionTable.PSVersion)"
-}
-
 function Read-Processors {
     Read-Cim 'Win32_Processor' @(
         'Name', 'Manufacturer', 'Description', 'NumberOfCores', 'NumberOfLogicalProcessors')
@@ -146,19 +141,6 @@ function Read-CpuFeatures {
             $script:late = $false # Windows has answered above
         }
     }
-}
-
-# --- Disk ---
-
-# The columns of df -PTk, for the drive that holds the user's profile.
-function Read-Disk {
-    $drive = $env:USERPROFILE.Substring(0, 2)
-    $disk = Get-CimInstance -ClassName Win32_LogicalDisk -Filter "DeviceID='$drive'" -OperationTimeoutSec $Limit
-    $total = [math]::Floor($disk.Size / 1024)
-    $free = [math]::Floor($disk.FreeSpace / 1024)
-    $share = [math]::Ceiling(100 * ($total - $free) / $total)
-    'Filesystem Type 1024-blocks Used Available Capacity Mounted on'
-    "$drive $($disk.FileSystem) $total $($total - $free) $free $share% /$drive"
 }
 
 # --- Interpreters ---
@@ -355,10 +337,8 @@ function Read-Toolchain {
 
 Write-Line ''
 Write-Section 'uname' ${function:Read-Uname}
-Write-Section 'windows' ${function:Read-Windows}
 Write-Section 'processors' ${function:Read-Processors}
 Write-Section 'cpu-features' ${function:Read-CpuFeatures}
-Write-Section 'disk' ${function:Read-Disk}
 Write-Section 'nvidia-smi' ${function:Read-NvidiaSmi}
 Write-Section 'lspci' ${function:Read-Lspci}
 Write-Section 'toolchain' ${function:Read-Toolchain}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 
-from fleetbuild.hardware.data import load
+import yaml
+
 from fleetbuild.hardware.rungs import Rung
 from fleetbuild.text import version_key
 
-_DATA = load("windows.yml")
+_DATA = yaml.safe_load(files(__package__ or "").joinpath("data/windows.yml").read_text("utf-8"))
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 _AVX_STATE, _AVX512_STATE = 0x7, 0xE7
 _MINIMUM = "14.20"  # Visual Studio 2019
@@ -21,17 +23,18 @@ _MINIMUM = "14.20"  # Visual Studio 2019
 
 @dataclass(frozen=True)
 class WindowsFeatures:
-    """CPU features; `by_model` are not read but follow from the CPU's model."""
+    """CPU features; `by_model` are not read but follow from the CPU's model. CPUID is `exact`."""
 
     features: frozenset[str]
     by_model: frozenset[str] = frozenset()
+    exact: bool = False
 
 
 def features_of_cpuid(
     registers: Mapping[tuple[int, int], tuple[int, int, int, int]],
     xstate: int | None,
     numbers: Collection[int],
-) -> frozenset[str]:
+) -> WindowsFeatures:
     """Return the features in these CPUID leaves that Windows lets programs use.
 
     `registers` maps (leaf, subleaf) to eax to edx. Without `xstate` (the enabled bits of XCR0),
@@ -45,7 +48,8 @@ def features_of_cpuid(
         values = _leaf(registers, int(leaf, 16), int(subleaf, 16))
         value = values[_REGISTERS.index(register)]
         found |= {feature for bit, feature in bits.items() if value >> bit & 1}
-    return frozenset(feature for feature in found if _saved(feature, xstate))
+    saved = frozenset(feature for feature in found if _saved(feature, xstate))
+    return WindowsFeatures(saved, exact=True)
 
 
 def _leaf(
