@@ -23,7 +23,7 @@ from fleetbuild.apply.pending import (
     wheel_identity,
 )
 from fleetbuild.errors import BlockedError, StalePlanError
-from fleetbuild.models import Node, Plan, PlannedWheel, WheelResult
+from fleetbuild.models import Facts, Node, Plan, PlannedWheel, WheelResult
 from fleetbuild.text import fold
 
 
@@ -39,6 +39,7 @@ def check(run: Run, progress: Progress) -> Progress:
         nodes = _nodes(run)
         facts = run.probed or run.tools.probe(nodes, run.on_event)
         facts = {node.name: facts[node.name] for node in nodes}
+        _tell_answers(run, facts if run.probed else {})
         _refuse_stale(run, run.tools.find_changes(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         _refuse_unsigned(run, progress)
@@ -49,6 +50,14 @@ def check(run: Run, progress: Progress) -> Progress:
             run.tell("label", "warning", warning)
     _report_results(run, progress)
     return progress
+
+
+def _tell_answers(run: Run, facts: Mapping[str, Facts]) -> None:
+    """Tell of each node that was asked before the run, as a probe tells of each that it asks."""
+    for name, known in facts.items():
+        lost = known.state == "unreachable"
+        state, reason = ("unreachable", known.reason or "") if lost else ("ok", "")
+        run.tell("probe", state, reason, node=name, fix=known.fix or "" if lost else "")
 
 
 def _refuse_without_lock(plan: Plan) -> None:

@@ -279,7 +279,10 @@ def k8s(
 
 @_command
 def kustomize(*, pods: DeliveryOptions, out: Out = None, output: OutputOptions) -> None:
-    """Write a Kustomize component per group, for workloads of yours, and smoke workloads."""
+    """Write a Kustomize component per group for your workloads.
+
+    A base and overlays with smoke workloads use them.
+    """
     with output.session() as run:
         _emit(run, "kustomize", out, delivery=pods.delivery("kustomize"))
 
