@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -72,7 +73,9 @@ def build(
             "package": "intruder",
             "wheel_version": "1.0+cpu.x8664",
             "key": KEY,
-            "source": str(SOURCE),
+            "source": shutil.make_archive(
+                str(tmp_path / "intruder"), "gztar", SOURCE.parent, SOURCE.name
+            ),
             "source_sha256": "",
             "requirements": [],
             "environment": {

@@ -91,7 +91,9 @@ def test_a_reply_that_would_set_variables_is_refused_and_other_nodes_go_on(place
     assert "chosen" not in shown["chosen"]
     assert set(shown["nodes"]) == {"good", *_LIES}
     assert "evil" not in (place / "argv").read_text()
-    assert "evil" not in json.dumps([event.result for event in events])
+    # Ansible warns of what it removes, in the node's words; nothing acts on a warning.
+    results = [{**event.result, "warnings": []} for event in events]
+    assert "evil" not in json.dumps(results)
 
 
 def test_every_kind_of_task_that_the_roles_use_is_checked(place: Path) -> None:
