@@ -216,9 +216,6 @@ def _problem_of_texts(request: LockRequest) -> Resolution | None:
         )
     texts: list[tuple[str | None, str]] = [(None, each) for each in request.requirements]
     texts += [(known.name, each) for known in request.static_metadata for each in known.requires]
-    # Nor may the range of Pythons add a line to the metadata that uv reads.
-    pythons = ((known.name, known.requires_python or "") for known in request.static_metadata)
-    texts += [(name, f"Python {python}") for name, python in pythons]
     for name, text in texts:
         by = f"{name} requires" if name else "It requires"
         try:

@@ -125,13 +125,6 @@ def test_a_requirement_that_names_an_address_or_an_option_is_refused(settings, t
         assert "fleetbuild.yml" in answer.fix
 
 
-def test_a_range_of_pythons_adds_no_line_to_the_metadata(settings):
-    pythons = ">=3.8\nRequires-Dist: x @ http://host.invalid/x.whl"
-    static = StaticMetadata(name="base", version="1.0", requires=(), requires_python=pythons)
-    answer = resolve(request_for().model_copy(update={"static_metadata": (static,)}), settings)
-    assert "base requires 'Python >=3.8\\nRequires" in answer.problem
-
-
 def test_extras_and_the_python_of_static_metadata_count(settings):
     static = StaticMetadata(
         name="base", version="1.0", requires=("dep ; extra == 'more'",), requires_python=">=3.9"
