@@ -1,9 +1,9 @@
 """Tests with the oldest and the newest ansible-core on every Python here: `python -m tests.cores`.
 
 In: the Pythons of this machine, and the range of ansible-core in pyproject.toml. Each pair gets a
-virtual environment in .cache/cores and runs the unit tests that start or load Ansible; with the
-newest core also others that depend on Python. The first and the last pair run Molecule and a core
-of the fleet tests.
+virtual environment in .cache/cores and runs the tests that start or load Ansible. The oldest core on
+the first Python and the newest one on the last run the tests of roles too, the last also others
+that depend on Python; both run Molecule and a core of the fleet tests.
 """
 
 from __future__ import annotations
@@ -26,14 +26,9 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 FIRST_CORE = {"3.14": "2.20"}  # where that is newer than the oldest that fleetbuild allows
 _FOLDER = CHECKOUT / ".cache" / "cores"
 _REPLIES = ("tests/unit/collection/test_private_names.py", "tests/hostile/test_replies.py")
-_OLDEST = ("tests/unit/ansible", "tests/unit/roles", "tests/unit/probe/inventory", *_REPLIES)
-_NEWEST = (
-    "tests/unit/ansible",
-    "tests/unit/roles",
-    "tests/unit/probe",
-    "tests/unit/plan",
-    *_REPLIES,
-)
+_EACH = ("tests/unit/ansible", *_REPLIES)
+_FIRST = ("tests/unit/roles", "tests/unit/probe/inventory")
+_LAST = ("tests/unit/roles", "tests/unit/probe", "tests/unit/plan")
 _NODES = (
     "tests/molecule",
     *(f"tests/fleet/test_{name}.py" for name in ("lying_modules", "lying_node", "rollout")),
@@ -83,7 +78,6 @@ def environment(name: str, path: str, core: str) -> str:
 def commands() -> dict[str, list[str]]:
     """Make the environments; return the command of each part of the tests."""
     pairs: dict[str, str] = {}
-    unit: dict[str, list[str]] = {}
     for version in PYTHONS:
         path = python(version)
         if not path:
@@ -92,8 +86,9 @@ def commands() -> dict[str, list[str]]:
         old, new = f"{version}-oldest", f"{version}-newest"
         pairs[old] = environment(old, path, f"ansible-core=={oldest(version)}.*")
         pairs[new] = environment(new, path, "ansible-core")
-        unit |= {old: _pytest(pairs[old], _OLDEST), new: _pytest(pairs[new], _NEWEST)}
     first, *_, last = pairs
+    more = {first: _FIRST, last: _LAST}
+    unit = {name: _pytest(pairs[name], (*_EACH, *more.get(name, ()))) for name in pairs}
     parts = {f"{name}-nodes": _pytest(pairs[name], _NODES) for name in (first, last)} | unit
     own = f"{sys.version_info.major}.{sys.version_info.minor}-newest"
     return {name: part for name, part in parts.items() if own not in name}  # make test runs it
