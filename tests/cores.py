@@ -1,8 +1,8 @@
 """Tests with the oldest and the newest ansible-core on every Python here: `python -m tests.cores`.
 
 In: the Pythons of this machine, and the range of ansible-core in pyproject.toml. Each pair gets a
-virtual environment in .cache/cores and runs the tests that start or load Ansible. The oldest core on
-the first Python and the newest one on the last run the tests of roles too, the last also others
+virtual environment in .cache/cores and runs the tests that start or load Ansible. The oldest core
+on the first Python and the newest one on the last run the tests of roles too, the last also others
 that depend on Python; both run Molecule and a core of the fleet tests.
 """
 
