@@ -8,7 +8,8 @@ point of the group `fleetbuild.extensions`. Both hold an `Extension` called `ext
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,9 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fleetbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from fleetbuild.models import Config, PlannedWheel
+    from fleetbuild.models import Config, Inventory, Plan, PlannedGroup, PlannedWheel
     from fleetbuild.models._base import Frozen
+    from fleetbuild.models.result import LabelResult
     from fleetbuild.models.revocation import Revocations
+    from fleetbuild.models.serving import InUse, Serving
     from fleetbuild.models.stored import BuildContext, Signer, WheelRecord
 
 ENTRY_POINTS = "fleetbuild.extensions"
@@ -49,6 +52,50 @@ class EmitKind(NamedTuple):
                 "Repair or uninstall the package of that module.",
             ) from problem
         return function
+
+
+class FollowedRun(NamedTuple):
+    """What a follower is opened for."""
+
+    command: str  # apply, verify, rollback or remove
+    inventory: Inventory
+    config: Config
+    plan: Plan | None  # the one to apply, else the last one
+    state: StateDir
+    run_playbook: RunPlaybook
+    cluster: Cluster | None  # that the user named
+
+
+class Follower:
+    """Is told around each change of a node: override what it needs.
+
+    The results, by the inventory's names, say what it did to nodes. A run tells and returns them.
+    """
+
+    def prepare(self, *, installs: bool = False) -> str:
+        """Raise if it cannot follow; return a warning, or "". Called before the first node changes.
+
+        With `installs` the run is going to replace releases.
+        """
+        return ""
+
+    def before(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:
+        """Let go of these nodes, which are about to change; one with a result that is not `ok` is
+        not changed. With `serves` its release serves until another one is switched to.
+        """
+        return {}
+
+    def after(self, served: Serving) -> dict[str, LabelResult]:
+        """Say which verified release serves on these nodes now; None if there is none.
+
+        Called after a change and after a verification, and at the end for nodes that are up to
+        date, in case an interrupted run could not.
+        """
+        return {}
+
+    def in_use(self, names: Collection[str], root: str) -> InUse:
+        """Return the releases below `root` to keep, and why. Called before old ones are removed."""
+        return {}
 
 
 class Extension:
@@ -100,6 +147,28 @@ class Extension:
         Called before the first stage of an apply; paths are relative to `folder`.
         """
         return None
+
+    def follower(self, run: FollowedRun) -> AbstractContextManager[Follower] | None:
+        """Open what is told before and after nodes change.
+
+        Called when an apply, a verify, a rollback or a remove begins; closed when it has ended.
+        """
+        return None
+
+    def written(
+        self,
+        plan: Plan,
+        groups: Sequence[PlannedGroup],
+        serving: Serving,
+        store: Store,
+        config: Config,
+    ) -> Mapping[str, str]:
+        """Return files for the state directory, by name.
+
+        Called in the last stage of an apply. `groups` are those with a verified node, and `serving`
+        is the release of each node of the plan.
+        """
+        return {}
 
 
 @cache

@@ -316,9 +316,8 @@ class Fleet:
     ) -> Result:
         from fleetbuild.apply.context import Run
         from fleetbuild.apply.stages import carry_out
-        from fleetbuild.apply.wiring import apply_tools, open_labeller
+        from fleetbuild.apply.wiring import apply_tools, open_followers
         from fleetbuild.journal import Journal
-        from fleetbuild.kubernetes.labels.labeller import targets_of_plan
 
         self._set_aside_damaged_result()
         access = replace(
@@ -328,8 +327,8 @@ class Fleet:
         if probed:
             access.note(self.inventory.nodes, probed)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
-        with open_labeller(plan.labels, targets_of_plan(plan), access, self._cluster) as labels:
-            tools = replace(apply_tools(access, self.config), labels=labels)
+        with open_followers("apply", access, self.config, plan, self._cluster) as follower:
+            tools = apply_tools(access, self.config, follower)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event,
                       rollback_on_failure, probed)  # fmt: skip
             return carry_out(run, stages)
@@ -468,10 +467,10 @@ class Fleet:
         "containers", "nix" and "flox", locked dependencies are fetched, and the wheels are copied
         beside the files.
         """
+        from fleetbuild.apply.serving import serving_now
         from fleetbuild.emit.emission import Emission
         from fleetbuild.emit.kinds import emit_kind
         from fleetbuild.emit.writers import login
-        from fleetbuild.kubernetes.labels.serving import serving_now
         from fleetbuild.kubernetes.manifests.options import Delivery
         from fleetbuild.store.fetch_locked import open_store
         from fleetbuild.store.release_files import export_indexes
@@ -513,8 +512,8 @@ class Fleet:
         labels that another manager has set. `events` records on each Node what changed since the
         last time, `metrics` names a file for the same as Prometheus reads it.
         """
+        from fleetbuild.apply.serving import serving_now
         from fleetbuild.emit.labels import label_cluster
-        from fleetbuild.kubernetes.labels.serving import serving_now
 
         plan = plan or self._plan()
         serving, cluster = serving_now(plan, self._state, result), self._cluster or Cluster()

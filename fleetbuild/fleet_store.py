@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fleetbuild.apply.cluster_builds import add_built_wheels
 from fleetbuild.errors import UsageError
+from fleetbuild.kubernetes.cluster_builds import add_built_wheels
 from fleetbuild.models import Config, Plan, WheelResult
 from fleetbuild.models.stored import StoredWheel
 from fleetbuild.run_lock import hold_run_lock

@@ -46,7 +46,7 @@ def check(run: Run, progress: Progress) -> Progress:
         begun = run.journal.begun_builds()
         progress = _assign_builds(run, progress, begun)
         _refuse_missing_supplies(progress, begun)
-        if warning := run.tools.labels.prepare(installs=True):
+        if warning := run.tools.follower.prepare(installs=True):
             run.tell("label", "warning", warning)
     _report_results(run, progress)
     return progress

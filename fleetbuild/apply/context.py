@@ -16,9 +16,8 @@ from typing import Any, Protocol
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.extension import Follower
 from fleetbuild.journal import Journal
-from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
-from fleetbuild.kubernetes.labels.release_labels import Serving
 from fleetbuild.models import (
     Event,
     Facts,
@@ -37,6 +36,7 @@ from fleetbuild.models import (
 from fleetbuild.models.config import Hook
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
+from fleetbuild.models.serving import Serving
 from fleetbuild.models.stored import NO_CONTEXT, BuildContext, Signer
 from fleetbuild.probe.facts import Prober
 from fleetbuild.state import StateDir
@@ -85,7 +85,7 @@ class Wheels(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """The functions that act outside this process: probe, playbooks, store, labels."""
+    """The functions that act outside this process: probe, playbooks, store, followers."""
 
     probe: Prober
     find_changes: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
@@ -93,10 +93,11 @@ class Tools:
     wheels: Wheels
     audit: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     import_names_of: Callable[[Path], tuple[str, ...]]
-    render_manifests: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]]
     # Signs statements about releases and wheels, if the configuration asks for that.
     sign: Signer | None = None
-    labels: Labeller = field(default_factory=ManualLabels)
+    follower: Follower = field(default_factory=Follower)
+    # The files that extensions write in the last stage.
+    written: Callable[[Plan, Sequence[PlannedGroup], Serving], Mapping[str, str]] = lambda *_: {}
     # Groups of a plan that need a recalled wheel or file, with the reason.
     revoked: Callable[[Plan], Mapping[str, str]] = lambda _: {}
     hook: Callable[[HookCall], Mapping[str, HookFailure]] = lambda _: {}  # returns the failures

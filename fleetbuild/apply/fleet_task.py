@@ -1,6 +1,6 @@
 """Run one playbook on every reachable node that has a release. Verify and rollback use it.
 
-In: a `FleetTask` and an inventory. Out: a `Result`; labels and the saved state are kept up to date.
+In: a `FleetTask` and an inventory. Out: a `Result`. Followers are told; the saved state knows.
 """
 
 from __future__ import annotations
@@ -14,15 +14,9 @@ from typing import TYPE_CHECKING
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
 from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
-from fleetbuild.kubernetes.labels.labeller import (
-    OFF,
-    Labeller,
-    Results,
-    report_labels,
-    results_of_kept_labels,
-    verified_releases,
-)
-from fleetbuild.kubernetes.labels.serving import note_reply
+from fleetbuild.apply.followers import blocked_nodes, report, verified_releases
+from fleetbuild.apply.serving import note_reply
+from fleetbuild.extension import Follower
 from fleetbuild.models import (
     Event,
     Facts,
@@ -35,6 +29,7 @@ from fleetbuild.models import (
     ignore,
     now,
 )
+from fleetbuild.models.result import LabelResult
 from fleetbuild.models.role_parameters import ReleaseSpec
 from fleetbuild.probe.facts import Prober
 from fleetbuild.run_lock import hold_run_lock
@@ -81,7 +76,7 @@ def run_fleet_task(
     probe: Prober,
     run_playbook: RunPlaybook,
     on_event: OnEvent,
-    labels: Labeller,
+    follower: Follower,
 ) -> Result:
     """Probe the nodes, run the playbook where a release serves, and return the results.
 
@@ -96,15 +91,14 @@ def run_fleet_task(
         jobs, refused = _jobs(task, current)
         nodes |= refused
         groups = {name: manifest.group for name, manifest in current.items()}
-        label_results: Results = {}
-        if jobs and (sentence := labels.prepare()):
+        followed: dict[str, LabelResult] = {}
+        if jobs and (sentence := follower.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
         if task.changes:
-            label_results = labels.withdraw(list(jobs), serves=True)
-            report_labels(on_event, label_results, groups, OFF)
-            nodes |= results_of_kept_labels(label_results, groups)
+            followed = follower.before(jobs, serves=True)
+            report(on_event, followed, groups, {})
+            nodes |= blocked_nodes(followed, groups)
             jobs = {name: job for name, job in jobs.items() if name not in nodes}
-        if task.changes:
             state.mark_changing(jobs)
         if jobs:
             results = {name: partial(task.result, name, current[name]) for name in jobs}
@@ -123,46 +117,38 @@ def run_fleet_task(
             nodes |= ended
             if task.changes:
                 state.mark_ended(n for n, each in ended.items() if each.state == "rolled_back")
+        served: dict[str, Manifest | None] = {}
         if not task.changes:
-            _keep_verdicts(state, nodes, current)
-            label_results = _relabel_verified(labels, nodes, current)
-            report_labels(on_event, label_results, groups)
+            served = _keep_verdicts(state, nodes, current)
         elif jobs:
             facts_now = probe([node for node in inventory.nodes if node.name in jobs], ignore)
             nodes = _with_current_group(nodes, facts_now, release)
             done = {name: each for name, each in nodes.items() if each.state == "rolled_back"}
             state.amend_result(done, started=started, release=release)
-            if label_results:
-                again = labels.publish(verified_releases(facts_now, release))
-                report_labels(on_event, again, groups)
-                label_results |= again
+            served = {**verified_releases(facts_now, release)}
+        again = follower.after(served) if served else {}
+        report(on_event, again, groups, served)
     return Result(
         plan_digest="",
         nodes=tuple(nodes[node.name] for node in inventory.nodes),
-        labels=tuple(label_results.values()),
+        labels=tuple((followed | again).values()),
         changed=any(result.state == "rolled_back" for result in nodes.values()),
         seconds=round(monotonic() - began, 3),
     )
 
 
-def _relabel_verified(
-    labels: Labeller, nodes: Mapping[str, NodeResult], current: Mapping[str, Manifest]
-) -> Results:
-    """Set the labels of verified nodes, and remove them from nodes that failed."""
-    good = {name: current[name] for name in current if nodes[name].state == "verified"}
-    bad = [name for name in nodes if nodes[name].state == "verify_failed"]
-    return {**labels.publish(good), **labels.withdraw(bad)}
-
-
 def _keep_verdicts(
     state: StateDir, nodes: Mapping[str, NodeResult], current: Mapping[str, Manifest]
-) -> None:
-    """Save which releases were verified and which failed."""
-    for name, manifest in current.items():
-        verdict = nodes[name].state
-        if verdict in ("verified", "verify_failed"):
-            works = verdict == "verified"
-            note_reply(state, name, manifest.model_copy(update={"verified": works}))
+) -> dict[str, Manifest | None]:
+    """Save which releases were verified and which failed; return what serves on these nodes."""
+    served: dict[str, Manifest | None] = {}
+    for name, result in nodes.items():
+        if result.state in ("verified", "verify_failed"):
+            works, manifest = result.state == "verified", current.get(name)
+            served[name] = manifest if works else None
+            if manifest:
+                note_reply(state, name, manifest.model_copy(update={"verified": works}))
+    return served
 
 
 def _with_current_group(

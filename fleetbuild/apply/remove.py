@@ -1,7 +1,7 @@
 """Remove the releases of one name from nodes: playbooks/remove.yml on each node that answers.
 
-In: an inventory, the install path and the release's name. Out: a `Result`; labels are removed
-before the releases are, and the saved state knows that nothing serves there.
+In: an inventory, the install path and the release's name. Out: a `Result`; followers are told
+before the releases are removed, and the saved state knows that nothing serves there.
 """
 
 from __future__ import annotations
@@ -13,14 +13,8 @@ from fleetbuild.ansible import RunPlaybook
 from fleetbuild.ansible.role_results import RoleResult
 from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply
 from fleetbuild.apply.fleet_task import no_release, run_on_nodes
-from fleetbuild.kubernetes.labels.labeller import (
-    OFF,
-    InUse,
-    Labeller,
-    report_labels,
-    results_of_kept_labels,
-    verified_releases,
-)
+from fleetbuild.apply.followers import blocked_nodes, report, verified_releases
+from fleetbuild.extension import Follower
 from fleetbuild.models import (
     Event,
     Facts,
@@ -34,6 +28,7 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.role_parameters import RemoveSpec
+from fleetbuild.models.serving import InUse
 from fleetbuild.probe.facts import Prober
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.state import StateDir
@@ -49,18 +44,18 @@ def remove_releases(
     state: StateDir,
     probe: Prober,
     run_playbook: RunPlaybook,
-    labels: Labeller,
-    pods: Labeller,
+    follower: Follower,
     former: bool,
     on_event: OnEvent,
 ) -> Result:
     """Remove all releases of this name below the path that nothing uses.
 
-    `pods` knows the releases that pods mount. `former` says that the path is not the one that
-    releases serve from now: the saved state stays.
+    `former` says that the path is not the one that releases serve from now: the saved state and
+    what followers know of the nodes stay.
     """
     began, started = monotonic(), now()
     root = release_root(spec.path, spec.release)
+    told = Follower() if former else follower
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
         nodes = {
@@ -69,15 +64,15 @@ def remove_releases(
             if each.state != "ok" or not each.pythons
         }
         done = {name: nodes[name] for name in nodes if facts[name].state == "ok"}
-        nodes |= _uncertain(pods.mounted_releases([n for n in facts if n not in nodes], root))
+        nodes |= _uncertain(follower.in_use([n for n in facts if n not in nodes], root))
         names = [name for name in facts if name not in nodes]
-        if names and (sentence := labels.prepare()):
+        if names and (sentence := told.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
-        off = labels.withdraw(names)
-        report_labels(on_event, off, {}, OFF)
-        nodes |= results_of_kept_labels(off, {})
+        off = told.before(names)
+        report(on_event, off, {}, {})
+        nodes |= blocked_nodes(off, {})
         changing = [name for name in names if name not in nodes]
-        mounted = pods.mounted_releases(changing, root)  # pods came until the labels went
+        mounted = follower.in_use(changing, root)  # pods came until the labels went
         nodes |= _uncertain(mounted)
         if names := [name for name in changing if name not in nodes]:
             state.mark_changing(names)
@@ -100,9 +95,10 @@ def remove_releases(
             done |= {name: each for name, each in ended.items() if each.state in _GONE}
         if changing:
             facts = probe([node for node in inventory.nodes if node.name in changing], ignore)
-            if again := labels.publish(verified_releases(facts, spec.release)):
-                report_labels(on_event, again, {})
-                off |= again
+            served = verified_releases(facts, spec.release)
+            again = told.after(served)
+            report(on_event, again, {}, served)
+            off |= again
         state.mark_ended(done)
         if not former:
             state.amend_result(done, started=started, release=spec.release)

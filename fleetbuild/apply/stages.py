@@ -86,7 +86,7 @@ def _drained(run: Run) -> str:
 # Each stage gets the progress that the stage before it returned. A stage with nothing to do does
 # nothing, so running an interrupted apply again resumes it.
 STAGES = (check, fetch, build_and_audit, rollout, emit)
-# The plan of a repair holds a few nodes; Kubernetes manifests are about all groups.
+# The plan of a repair holds a few nodes; the files that extensions write are about all groups.
 REPAIR_STAGES = STAGES[:-1]
 
 

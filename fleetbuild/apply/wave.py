@@ -18,9 +18,9 @@ from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_sev
 from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
 from fleetbuild.ansible.steps import step_of
 from fleetbuild.apply.context import Progress, Run, StageOutcome
+from fleetbuild.apply.followers import tell_after, tell_before
 from fleetbuild.apply.hooks import around_switch, has_hooks
 from fleetbuild.apply.installers import installer_for
-from fleetbuild.apply.labels import publish_labels, withdraw_labels
 from fleetbuild.apply.pending import key_of
 from fleetbuild.audit.downloads import announced_commands, installed_size
 from fleetbuild.models import (
@@ -76,8 +76,8 @@ class Batch(NamedTuple):
 
 
 def wave(run: Run, progress: Progress, batches: Sequence[Batch]) -> Progress:
-    """Install the releases on these nodes; remove their labels before, set them after."""
-    progress = withdraw_labels(run, progress, [name for batch in batches for name in batch.names])
+    """Install the releases on these nodes; followers are told before and after."""
+    progress = tell_before(run, progress, [name for batch in batches for name in batch.names])
     batches = [
         batch._replace(names=names)
         for batch in batches
@@ -105,7 +105,7 @@ def wave(run: Run, progress: Progress, batches: Sequence[Batch]) -> Progress:
         run.journal.note("node ended", node=result.node, state=result.state)
         work.report(result, work.hosts.get(result.node))
     progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
-    return publish_labels(run, progress, manifests)
+    return tell_after(run, progress, manifests)
 
 
 def _stage(run: Run, batch: Batch) -> AbstractContextManager[StageOutcome]:
@@ -118,12 +118,12 @@ def _specs(
 ) -> dict[str, dict[str, Any]]:
     """Return the parameters of the install role for each node."""
     root = release_root(run.plan.install_path, run.plan.release)
-    pods = run.tools.labels.mounted_releases(list(manifests), root)
+    in_use = run.tools.follower.in_use(list(manifests), root)
     specs = {}
     for batch in batches:
         shared = shared_parameters(run, progress, batch.group)
         for name in batch.names:
-            own = _own_parameters(run, progress, manifests[name], name, pods.get(name, {}))
+            own = _own_parameters(run, progress, manifests[name], name, in_use.get(name, {}))
             spec = InstallSpec(**shared, **own, installer=installer_for(progress.facts[name]))
             specs[name] = spec.model_dump(mode="json", exclude_unset=True)
     return specs
@@ -236,8 +236,8 @@ def _own_parameters(
 ) -> dict[str, Any]:
     """Return the parameters of the install role that differ between the nodes of a group.
 
-    `in_use` is the releases to keep, and why. Where pods cannot be listed, the node itself sees
-    its mounts; a warning has named a missing right.
+    `in_use` is the releases to keep, and why. Where that is not known, the node itself sees its
+    mounts; a follower has warned.
     """
     facts = progress.facts[name]
     return {

@@ -1,6 +1,6 @@
-"""The real `Tools` of a run: probe by SSH, playbooks by Ansible, store, audit, labels.
+"""The real `Tools` of a run: probe by SSH, playbooks by Ansible, store, audit, followers.
 
-In: configuration, state directory, inventory. Out: `Tools` for `apply/` and `tasks/`.
+In: configuration, state directory, inventory. Out: `Tools` for `apply/`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from posixpath import normpath
+from typing import TYPE_CHECKING
 
 from fleetbuild.ansible import Playbooks, Secrets
 from fleetbuild.ansible.hook_commands import run_commands
@@ -20,23 +21,12 @@ from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.context import Tools
 from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
+from fleetbuild.apply.followers import Followers
 from fleetbuild.apply.remove import remove_releases
 from fleetbuild.apply.verify import Checks
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.config import base_folder
-from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
-from fleetbuild.extension import extensions
-from fleetbuild.kubernetes.api import Cluster, connect
-from fleetbuild.kubernetes.labels.labeller import (
-    Labeller,
-    LabelTargets,
-    ManualLabels,
-    label_targets,
-)
-from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
-from fleetbuild.kubernetes.labels.release_labels import Serving
-from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.render import render
+from fleetbuild.extension import FollowedRun, Follower, extensions
 from fleetbuild.models import (
     Config,
     Container,
@@ -50,17 +40,19 @@ from fleetbuild.models import (
     PlannedGroup,
     Result,
 )
-from fleetbuild.models.config import LabelsBy, Pods
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.role_parameters import RemoveSpec
+from fleetbuild.models.serving import Serving
 from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.probe.containers import look_into_image
 from fleetbuild.probe.facts import probe_nodes
 from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
-from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
+
+if TYPE_CHECKING:
+    from fleetbuild.kubernetes.api import Cluster
 
 # A busy node answers later than an idle one: it gets this many times a probe's deadline.
 _SILENCE_FACTOR = 2
@@ -148,7 +140,7 @@ class FleetAccess:
         )
 
 
-def apply_tools(access: FleetAccess, config: Config) -> Tools:
+def apply_tools(access: FleetAccess, config: Config, follower: Follower) -> Tools:
     """Return the tools of an apply.
 
     A plan contains no passwords, so package indexes and their logins come from the configuration.
@@ -165,7 +157,8 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
         audit=partial(audit_findings, revoked=store.revocations),
         revoked=lambda plan: store.revocations.in_plan(plan),  # noqa: PLW0108 (read when asked)
         import_names_of=cache(import_names),
-        render_manifests=partial(_manifests, store, config.kubernetes.pods),
+        follower=follower,
+        written=partial(_written, store, config),
         hook=access.run_hook,
         hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
         allow_files=indexes.allow_files,
@@ -174,36 +167,27 @@ def apply_tools(access: FleetAccess, config: Config) -> Tools:
     )
 
 
-@contextmanager
-def open_labeller(
-    by: LabelsBy, names: LabelTargets, access: FleetAccess, cluster: Cluster | None
-) -> Iterator[Labeller]:
-    """Provide the labeller that kubernetes.labels asks for."""
-    if cluster is not None and by != "api":
-        raise UsageError(
-            f"A cluster was named, but kubernetes.labels: {by} does not use one.",
-            "Leave out --kubeconfig and --context, or set kubernetes.labels: api in"
-            " fleetbuild.yml and plan again.",
-        )
-    files = NfdLabeller(names, access.playbooks.run, access.state)
-    if by == "files":
-        yield ManualLabels(files)
-    elif by == "nfd":
-        yield files
-    else:
-        from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller  # noqa: PLC0415 few use it
-
-        with connect(cluster or Cluster()) as client:
-            yield ApiLabeller(names, client, asked=True, state=access.state, former=files)
-
-
-def _manifests(
-    store: Store, pods: Pods, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
+def _written(
+    store: Store, config: Config, plan: Plan, groups: Sequence[PlannedGroup], serving: Serving
 ) -> dict[str, str]:
-    """Return the workloads of these groups, and the labels of all nodes."""
-    some = plan.model_copy(update={"groups": tuple(groups)})
-    wheels = release_files(some, store)
-    return render(some, serving=serving, delivery=Delivery(pods=pods), wheels=wheels, whole=plan)
+    """Return the files of all extensions."""
+    files: dict[str, str] = {}
+    for extension in extensions():
+        files |= extension.written(plan, groups, serving, store, config)
+    return files
+
+
+@contextmanager
+def open_followers(
+    command: str, access: FleetAccess, config: Config, plan: Plan | None, cluster: Cluster | None
+) -> Iterator[Follower]:
+    """Provide the followers of a run, as one. `plan` is the one to apply, else the last one."""
+    run = FollowedRun(
+        command, access.inventory, config, plan, access.state, access.playbooks.run, cluster
+    )
+    with ExitStack() as stack:
+        opened = [each for extension in extensions() if (each := extension.follower(run))]
+        yield Followers([stack.enter_context(each) for each in opened])
 
 
 def remove_from_fleet(
@@ -215,50 +199,18 @@ def remove_from_fleet(
     *,
     on_event: OnEvent,
 ) -> Result:
-    """Remove releases from the nodes. Those below a former install path have no labels.
-
-    Pods are asked of the cluster that is named, else of the one that the last labels were set in.
-    """
-    from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller  # noqa: PLC0415 few use it
-
-    former = normpath(spec.path) != normpath(config.install.path)
-    names = label_targets(access.inventory, config, made)
-    by = config.kubernetes.labels
-    context = None if cluster else access.state.api_labelled().get(config.release)
-    if context:
-        cluster = Cluster(context=context)
-    with ExitStack() as stack:
-        if context:
-            stack.enter_context(_hint_if_gone(access.state))
-        labels: Labeller = ManualLabels()
-        if not former:
-            labels = stack.enter_context(
-                open_labeller(by, names, access, cluster if by == "api" else None)
-            )
-        pods = labels
-        if (cluster is not None or by == "api") and not isinstance(labels, ApiLabeller):
-            pods = ApiLabeller(names, stack.enter_context(connect(cluster or Cluster())))
+    """Remove releases from the nodes, whether or not they serve from this install path now."""
+    with open_followers("remove", access, config, made, cluster) as follower:
         return remove_releases(
             access.inventory,
             spec,
             state=access.state,
             probe=access.probe,
             run_playbook=access.playbooks.run,
-            labels=labels,
-            pods=pods,
-            former=former,
+            follower=follower,
+            former=normpath(spec.path) != normpath(config.install.path),
             on_event=on_event,
         )
-
-
-@contextmanager
-def _hint_if_gone(state: StateDir) -> Iterator[None]:
-    """Say what to do if the cluster that the state names does not exist any more."""
-    try:
-        yield
-    except (ClusterError, KubeconfigError) as error:
-        error.fix += f" If that cluster is gone for good, first: rm {state.api_labels_file}"
-        raise
 
 
 def run_on_fleet(
@@ -270,10 +222,10 @@ def run_on_fleet(
     *,
     on_event: OnEvent,
 ) -> Result:
-    """Run a task on the nodes, and update their labels to the release that serves there."""
-    names = label_targets(access.inventory, config, made)
+    """Run a task on the nodes, and tell followers which release serves there."""
     left = access.state.left_there(config.release)
-    with open_labeller(config.kubernetes.labels, names, access, cluster) as labels:
+    command = "rollback" if task.changes else "verify"
+    with open_followers(command, access, config, made, cluster) as follower:
         return run_fleet_task(
             task,
             access.inventory,
@@ -282,7 +234,7 @@ def run_on_fleet(
             state=access.state,
             probe=access.probe,
             run_playbook=access.playbooks.run,
-            labels=labels,
+            follower=follower,
             on_event=on_event,
         )
 

@@ -1,6 +1,6 @@
-"""Last stage, emit: label up-to-date nodes and write Kubernetes manifests for verified nodes.
+"""Last stage, emit: tell what serves on up-to-date nodes, and write the files of extensions.
 
-In: the results of all nodes. Out: manifest files in the state directory.
+In: the results of all nodes. Out: files in the state directory, such as Kubernetes manifests.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
-from fleetbuild.apply.labels import label_up_to_date
-from fleetbuild.kubernetes.labels.serving import serving_now
+from fleetbuild.apply.followers import tell_up_to_date
+from fleetbuild.apply.serving import serving_now
 from fleetbuild.state import write_if_changed
 from fleetbuild.surroundings import refuse_outside
 from fleetbuild.text import count
 
 
 def emit(run: Run, progress: Progress) -> Progress:
-    """Label the up-to-date nodes, and write the manifests that have changed."""
-    progress = label_up_to_date(run, progress)
+    """Tell followers of the up-to-date nodes, and write the files that have changed."""
+    progress = tell_up_to_date(run, progress)
     result = progress.result(run)
     served = tuple(group for group in run.plan.groups if result.verified & set(group.nodes))
     if not served:
         return progress
-    texts = run.tools.render_manifests(run.plan, served, serving_now(run.plan, run.state, result))
+    texts = run.tools.written(run.plan, served, serving_now(run.plan, run.state, result))
     refuse_outside(run.state.manifests, texts)
     paths = {run.state.manifests / name: text for name, text in sorted(texts.items())}
     written = [path for path, text in paths.items() if write_if_changed(path, text)]

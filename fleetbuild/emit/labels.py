@@ -31,14 +31,13 @@ from fleetbuild.kubernetes.labels.labeller import (
     targets_of_plan,
 )
 from fleetbuild.kubernetes.labels.release_labels import (
-    Serving,
-    hosts,
     is_hardware_label,
     is_label_of,
     verified_labels,
 )
 from fleetbuild.models import Facts, Manifest, NodeStatus, Plan
 from fleetbuild.models.result import Labelled
+from fleetbuild.models.serving import Serving, hosts
 from fleetbuild.state import StateDir
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from fleetbuild.apply.cluster_builds import cluster_builds
 from fleetbuild.emit.dra import FILE as DEVICE_CLASSES
 from fleetbuild.emit.dra import device_classes, no_limits
 from fleetbuild.emit.emission import Emission, EmittedFiles
@@ -16,6 +15,7 @@ from fleetbuild.emit.labeller import labeller_files
 from fleetbuild.emit.policy import FILE as POLICY
 from fleetbuild.emit.policy import wants_policy
 from fleetbuild.emit.rbac import login_files
+from fleetbuild.kubernetes.cluster_builds import cluster_builds
 from fleetbuild.kubernetes.labels.feature_files import feature_files, needs_permission
 from fleetbuild.kubernetes.labels.node_facts import NOT_PUBLISHED
 from fleetbuild.kubernetes.labels.rules import FILE as RULES

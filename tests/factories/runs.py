@@ -13,9 +13,8 @@ from typing import Any, Literal, cast
 from fleetbuild.ansible import HostRun, TaskEvent
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.extension import Follower
 from fleetbuild.journal import Journal
-from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
-from fleetbuild.kubernetes.labels.release_labels import Serving
 from fleetbuild.models import (
     Event,
     Facts,
@@ -30,6 +29,7 @@ from fleetbuild.models import (
     PlannedWheel,
 )
 from fleetbuild.models.hooks import HookCall, HookFailure
+from fleetbuild.models.serving import Serving
 from fleetbuild.models.stored import NO_CONTEXT, BuildContext, SignedRelease
 from fleetbuild.state import StateDir
 from tests.factories.fleets import locked
@@ -144,7 +144,7 @@ class FakeFleet:
     verified: set[str] = field(default_factory=set)  # nodes with a release that awaits its switch
     sign: Callable[[Mapping[str, Any]], SignedRelease] | None = None
     before: dict[str, Manifest | None] = field(default_factory=dict)  # what nodes served before
-    labels: Labeller = field(default_factory=ManualLabels)
+    follower: Follower = field(default_factory=Follower)
     answers: threading.Event = field(default_factory=threading.Event)  # of a node that "waits"
 
     def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
@@ -297,8 +297,8 @@ class FakeFleet:
                 wheels=self.store,
                 audit=lambda _, __, wheel: self.findings.get(wheel.wheel_version, []),
                 import_names_of=lambda path: (path.name.split("-")[0],),
-                render_manifests=_manifests,
-                labels=self.labels,
+                follower=self.follower,
+                written=_manifests,
                 hook=self.hook,
                 sign=self.sign,
             ),

@@ -22,10 +22,11 @@ from fleetbuild.kubernetes.api.nodes import list_nodes
 from fleetbuild.kubernetes.api.pods import releases_of_pods
 from fleetbuild.kubernetes.labels.apply import Labelling, WantedLabels, label_nodes
 from fleetbuild.kubernetes.labels.node_labels import node_labels
-from fleetbuild.kubernetes.labels.release_labels import as_planned, is_release_label
+from fleetbuild.kubernetes.labels.release_labels import is_release_label
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import Plan
+from fleetbuild.models.serving import as_planned
 from fleetbuild.store.release_files import export_indexes, release_files
 from fleetbuild.store.wheels import Store
 from tests.factories import real_api, real_kubelet

@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from fleetbuild import Delivery
-from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.kubernetes.manifests.render import render
+from fleetbuild.models.serving import as_planned
 from tests.factories.plans import RELEASE_ID, make_group, make_plan, make_wheel
 from tests.lab import image as lab_image
 from tests.lab.podman import as_root, podman, ulimits

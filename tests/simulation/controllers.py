@@ -20,11 +20,11 @@ from fleetbuild.apply.fleet_task import run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
 from fleetbuild.apply.stages import STAGES, StageFunction, carry_out
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.extension import Follower
 from fleetbuild.journal import Journal
 from fleetbuild.models import (
     Facts,
     Inventory,
-    Manifest,
     Node,
     Plan,
     PlannedWheel,
@@ -34,6 +34,7 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
+from fleetbuild.models.serving import Serving
 from fleetbuild.probe.captures import save_section
 from fleetbuild.state import StateDir
 from tests.factories.role_modules import plugin
@@ -57,7 +58,7 @@ STORE: list[Path] = []  # the folder with the files of all stores
 
 
 @dataclass
-class Cluster:
+class Cluster(Follower):
     """The labels of a cluster: which release each node is said to serve."""
 
     labels: dict[str, str] = field(default_factory=dict)
@@ -67,17 +68,11 @@ class Cluster:
         """Refuse to change labels, or allow it again."""
         self.refuses = not self.refuses
 
-    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002
-        return ""
-
-    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:  # noqa: ARG002
+    def before(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:  # noqa: ARG002
         return {name: self._result(name, "") for name in names}
 
-    def publish(self, served: Mapping[str, Manifest]) -> dict[str, LabelResult]:
-        return {name: self._result(name, made.id) for name, made in served.items()}
-
-    def mounted_releases(self, names: Iterable[str], root: str) -> dict[str, dict[str, str]]:  # noqa: ARG002
-        return {}
+    def after(self, served: Serving) -> dict[str, LabelResult]:
+        return {name: self._result(name, made.id if made else "") for name, made in served.items()}
 
     def _result(self, name: str, label: str) -> LabelResult:
         if self.refuses:
@@ -310,8 +305,7 @@ class Controller(Process):
             wheels=self.store,
             audit=lambda path, _, wheel: _audit(path, wheel),
             import_names_of=lambda path: (path.name.split("-")[0],),
-            render_manifests=lambda *_: {},
-            labels=self.cluster,
+            follower=self.cluster,
             hook=self.hook,
             stop=self.stop,
         )
@@ -328,7 +322,7 @@ class Controller(Process):
         return run_fleet_task(
             rollback_task(PATH, "default", self.state.controller()),
             self.inventory, release="default", left={}, state=self.state, probe=self.probe,
-            run_playbook=self.playbook, on_event=lambda _: None, labels=self.cluster,
+            run_playbook=self.playbook, on_event=lambda _: None, follower=self.cluster,
         )  # fmt: skip
 
     inventory: Inventory

@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 
 import fleetbuild
-from fleetbuild import Cluster, Config, Fleet
+from fleetbuild import Config, Fleet
 from fleetbuild.apply.context import Run
 from fleetbuild.apply.fleet_task import FleetTask
 from fleetbuild.apply.wiring import checks_by_manifest
@@ -316,13 +316,6 @@ def test_who_sets_labels_comes_from_the_configuration_as_it_is_now(
     later.verify()
     assert later.labelled_by == "api"
     assert asked == [("files", "/srv"), ("api", "/srv"), ("api", "/srv")]
-
-
-def test_an_unused_cluster_argument_is_refused(tmp_path: Path) -> None:
-    fleet = Fleet(FLEET, state_dir=tmp_path, cluster=Cluster(context="x"))
-    with pytest.raises(UsageError, match=r"kubernetes\.labels: files") as caught:
-        fleet.apply(PLAN)
-    assert "--context" in caught.value.fix
 
 
 def test_nodes_of_a_cluster_are_planned_for_and_not_applied_to(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from fleetbuild.errors import BlockedError
+from fleetbuild.extension import Follower
 from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.api.nodes import ClusterNode, list_nodes
 from fleetbuild.kubernetes.api.pods import may_list_pods, releases_of_pods
@@ -21,24 +22,17 @@ from fleetbuild.kubernetes.labels.apply import (
     label_nodes,
     may_label,
 )
-from fleetbuild.kubernetes.labels.labeller import (
-    FeatureFiles,
-    InUse,
-    Labels,
-    LabelTargets,
-    Results,
-    matched,
-)
-from fleetbuild.models import Manifest
+from fleetbuild.kubernetes.labels.labeller import FeatureFiles, Labels, LabelTargets, matched
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import LabelResult
+from fleetbuild.models.serving import InUse, Serving
 from fleetbuild.state import StateDir
 from fleetbuild.text import fold
 
 ALIAS = "It is matched to its Node by the first part of its name."
 
 
-class ApiLabeller:
+class ApiLabeller(Follower):
     """Labels Nodes through the API server."""
 
     def __init__(
@@ -69,7 +63,7 @@ class ApiLabeller:
         return replace(self._given, nodes={**self._given.nodes, **self._matched})
 
     def prepare(self, *, installs: bool = False) -> str:
-        """See Labeller."""
+        """See Follower."""
         present = self._nodes_of_hosts()
         if present:
             may_label(self._client, present[0], self.labelling)
@@ -97,23 +91,26 @@ class ApiLabeller:
             )
         return present
 
-    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
-        """See Labeller. Each Node is patched, because the cached state may be hours old."""
+    def before(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:
+        """Remove the release's labels. With `serves` the label `group` stays, by which DaemonSets
+        keep their pods. Each Node is patched, because the cached state may be hours old.
+        """
         kept = self._names.kept_while_changing if serves else ()
         wanted = {name: replace(self._wanted(name, {}), kept=kept) for name in names}
         return self._label(wanted, trust=False)
 
-    def publish(self, served: Mapping[str, Manifest]) -> Results:
-        """See Labeller."""
-        return self._label(
-            {
-                name: self._wanted(name, self._names.served(manifest))
-                for name, manifest in served.items()
-            }
-        )
+    def after(self, served: Serving) -> dict[str, LabelResult]:
+        """Label these nodes according to the release that they serve."""
+        off = self.before([name for name, manifest in served.items() if not manifest])
+        wanted = {
+            name: self._wanted(name, self._names.served(manifest))
+            for name, manifest in served.items()
+            if manifest
+        }
+        return {**off, **self._label(wanted)}
 
-    def mounted_releases(self, names: Collection[str], root: str) -> InUse:
-        """See Labeller. A host whose Node is not certain may have pods."""
+    def in_use(self, names: Collection[str], root: str) -> InUse:
+        """Return the releases that pods mount. A host whose Node is not certain may have pods."""
         self._nodes_of_hosts()
         problems = {name: each for name in names if (each := self._problem(name))}
         on_nodes = {name: self._names.in_cluster(name) for name in names if name not in problems}
@@ -126,7 +123,7 @@ class ApiLabeller:
         mounted = {name: releases[node] for name, node in on_nodes.items() if node in releases}
         return {**mounted, **uncertain}
 
-    def settle(self, release: Mapping[str, Labels | None]) -> Results:
+    def settle(self, release: Mapping[str, Labels | None]) -> dict[str, LabelResult]:
         """Set each node's hardware labels, and its release labels if they are known."""
         present = self._nodes_of_hosts()
         wanted = {name: self._wanted(name, labels) for name, labels in release.items()}
@@ -145,7 +142,9 @@ class ApiLabeller:
         node = self.nodes.get(self._names.in_cluster(name))
         return node is None or is_settled(node, wanted, self.labelling)
 
-    def _label(self, wanted: Mapping[str, WantedLabels], *, trust: bool = True) -> Results:
+    def _label(
+        self, wanted: Mapping[str, WantedLabels], *, trust: bool = True
+    ) -> dict[str, LabelResult]:
         """Patch the Nodes that lack wanted labels; with `trust`, skip Nodes that looked right."""
         results = {name: problem for name in wanted if (problem := self._problem(name))}
         open_ = {}

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.labels.node_labels import is_reserved
-from fleetbuild.kubernetes.labels.release_labels import Serving, labelled_hosts
+from fleetbuild.kubernetes.labels.release_labels import labelled_hosts
 from fleetbuild.kubernetes.manifests.yaml_dump import comment
 from fleetbuild.models import Plan
+from fleetbuild.models.serving import Serving
 
 DIRECTORY = "/etc/kubernetes/node-feature-discovery/features.d"
 LIMIT = 64 * 1024  # NFD ignores larger files

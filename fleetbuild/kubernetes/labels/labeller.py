@@ -1,41 +1,25 @@
-"""The labeller interface: label nodes manually, through Node Feature Discovery, or by the API.
+"""Which nodes are labelled: manually, through Node Feature Discovery, or by the API.
 
-A node's release labels are removed before anything on it changes, and set again once its release
-is verified; hardware labels stay set throughout.
+A labeller is a follower: a node's release labels are removed before anything on it changes, and set
+again once its release is verified; hardware labels stay set throughout.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
+from fleetbuild.extension import Follower
 from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
 from fleetbuild.kubernetes.labels.node_labels import check_domain, kubernetes_name, label_key
 from fleetbuild.kubernetes.labels.release_labels import DEFAULT, served_labels
-from fleetbuild.models import (
-    Config,
-    Event,
-    Facts,
-    Inventory,
-    Manifest,
-    NodeResult,
-    OnEvent,
-    Plan,
-)
-from fleetbuild.models.problem import Problem
-from fleetbuild.models.result import LabelResult
+from fleetbuild.models import Config, Inventory, Manifest, Plan
 from fleetbuild.plan.decide.eligibility import kubernetes_node
 
-Results = dict[str, LabelResult]  # by the inventory's name
 Labels = Mapping[str, str]
-# Host -> release id -> the reason to keep it; or why that is not known.
-InUse = Mapping[str, Mapping[str, str] | Problem]
-
-OFF = "release labels removed"
-_STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
 
 
 @dataclass(frozen=True)
@@ -123,34 +107,6 @@ def _first(name: str) -> str:
     return name.partition(".")[0]
 
 
-class Labeller(Protocol):
-    """Sets and removes labels of nodes; returns a result for each node that it changed."""
-
-    def prepare(self, *, installs: bool = False) -> str:
-        """Check that labels can be set, and remove what another way of labelling left.
-
-        Raises if labels cannot be set. Returns a warning, or "". With `installs` the run is going
-        to replace releases.
-        """
-        ...
-
-    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
-        """Remove the release's labels from these nodes; hardware labels stay.
-
-        With `serves` the label `group` stays too: the release that serves goes on doing so while
-        another one is installed beside it, and DaemonSets keep their pods by that label.
-        """
-        ...
-
-    def publish(self, served: Mapping[str, Manifest]) -> Results:
-        """Label these nodes according to the release that they serve."""
-        ...
-
-    def mounted_releases(self, names: Collection[str], root: str) -> InUse:
-        """Return the releases below `root` that pods mount, as far as a cluster is known."""
-        ...
-
-
 class FeatureFiles(Protocol):
     """Feature files that NFD labelling left on nodes."""
 
@@ -159,73 +115,12 @@ class FeatureFiles(Protocol):
         ...
 
 
-class ManualLabels:
+class ManualLabels(Follower):
     """Sets no labels: the user applies the files that the last stage writes."""
 
-    def __init__(self, former: FeatureFiles | None = None) -> None:
+    def __init__(self, former: FeatureFiles) -> None:
         self._former = former
 
-    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
-        """See Labeller."""
-        return self._former.clear() if self._former else ""
-
-    def withdraw(
-        self,
-        names: Iterable[str],  # noqa: ARG002 see Labeller
-        *,
-        serves: bool = False,  # noqa: ARG002 see Labeller
-    ) -> Results:
-        """See Labeller."""
-        return {}
-
-    def publish(self, served: Mapping[str, Manifest]) -> Results:  # noqa: ARG002 see Labeller
-        """See Labeller."""
-        return {}
-
-    def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
-        """See Labeller. Empty: the node itself sees its mounts."""
-        return {}
-
-
-def verified_releases(facts: Mapping[str, Facts], release: str) -> dict[str, Manifest]:
-    """Return the verified releases that these nodes serve."""
-    current = {name: node_facts.release.get(release) for name, node_facts in facts.items()}
-    return {name: manifest for name, manifest in current.items() if manifest and manifest.verified}
-
-
-def results_of_kept_labels(
-    results: Results, groups: Mapping[str, str | None]
-) -> dict[str, NodeResult]:
-    """Return results for nodes whose labels could not be removed, so they are not changed.
-
-    Pods would still be scheduled there.
-    """
-    return {
-        name: NodeResult(
-            node=name,
-            group=groups.get(name),
-            state="blocked",
-            reason="Its release labels could not be removed, so nothing on it was changed: "
-            + (result.reason or "no reason given."),
-            fix=result.fix,
-        )
-        for name, result in results.items()
-        if not result.ok
-    }
-
-
-def report_labels(
-    on_event: OnEvent, results: Results, groups: Mapping[str, str | None], done: str = ""
-) -> None:
-    """Send an event for each label result."""
-    for result in results.values():
-        on_event(
-            Event(
-                stage="label",
-                state=_STATES.get(result.state, "failed"),
-                node=result.node,
-                group=groups.get(result.node),
-                message=result.reason or done or result.state,
-                fix=result.fix or "",
-            )
-        )
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Follower
+        """See Follower."""
+        return self._former.clear()

@@ -12,11 +12,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.errors import BlockedError
+from fleetbuild.extension import Follower
 from fleetbuild.files import write_atomically
 from fleetbuild.kubernetes.labels.feature_files import feature_path, needs_permission
-from fleetbuild.kubernetes.labels.labeller import InUse, Labels, LabelTargets, Results
-from fleetbuild.models import Manifest
+from fleetbuild.kubernetes.labels.labeller import Labels, LabelTargets
 from fleetbuild.models.result import LabelResult
+from fleetbuild.models.serving import Serving
 from fleetbuild.state import StateDir, one_line
 from fleetbuild.text import fold
 
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, RunPlaybook, TaskEvent
 
 
-class NfdLabeller:
+class NfdLabeller(Follower):
     """Writes a feature file on each node; Node Feature Discovery turns it into labels."""
 
     def __init__(self, names: LabelTargets, run_playbook: RunPlaybook, state: StateDir) -> None:
         self._names, self._run_playbook, self._state = names, run_playbook, state
         self._lock = Lock()  # groups are labelled in parallel
 
-    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
-        """See Labeller."""
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Follower
+        """See Follower."""
         release = self._names.release
         if context := self._state.api_labelled().get(release):
             raise BlockedError(
@@ -48,10 +49,6 @@ class NfdLabeller:
                 " remove them with: fleetbuild emit labels --remove --force-conflicts"
             )
         return " ".join(filter(None, warnings))
-
-    def mounted_releases(self, names: Collection[str], root: str) -> InUse:  # noqa: ARG002
-        """See Labeller. Empty: the node itself sees its mounts."""
-        return {}
 
     def clear(self) -> str:
         """Remove feature files of earlier runs, since labels are now set in another way."""
@@ -75,8 +72,10 @@ class NfdLabeller:
             " within a minute; set labels after that."
         )
 
-    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> Results:
-        """See Labeller."""
+    def before(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:
+        """Remove the release's labels. With `serves` the label `group` stays, by which DaemonSets
+        keep their pods.
+        """
         kept = self._names.kept_while_changing if serves else ()
         lying = {name: labels or {} for name, labels in self._files_on_nodes().items()}
         wanted = {}
@@ -85,22 +84,26 @@ class NfdLabeller:
             wanted[name] = {**self._names.hardware.get(name, {}), **old}
         return self._write(wanted)
 
-    def publish(self, served: Mapping[str, Manifest]) -> Results:
-        """See Labeller. Nodes whose file is up to date are skipped."""
+    def after(self, served: Serving) -> dict[str, LabelResult]:
+        """Label these nodes according to the release that they serve, where the file differs."""
         lying, hardware = self._files_on_nodes(), self._names.hardware
         wanted = {
-            name: {**hardware.get(name, {}), **self._names.served(manifest)}
+            name: {**hardware.get(name, {}), **(self._names.served(manifest) if manifest else {})}
             for name, manifest in served.items()
         }
         return self._write(
-            {name: labels for name, labels in wanted.items() if lying.get(name) != labels}
+            {
+                name: labels
+                for name, labels in wanted.items()
+                if not served[name] or lying.get(name) != labels
+            }
         )
 
     @property
     def _file(self) -> str:
         return feature_path(self._names.release)
 
-    def _write(self, wanted: Mapping[str, Labels]) -> Results:
+    def _write(self, wanted: Mapping[str, Labels]) -> dict[str, LabelResult]:
         if not wanted:
             return {}
         self._note(dict.fromkeys(wanted))

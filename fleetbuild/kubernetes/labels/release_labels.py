@@ -6,7 +6,7 @@ In: a plan and the manifest of each host. Out: labels of each Node.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 
 from fleetbuild.kubernetes.labels.classes import hardware_of_hosts
 from fleetbuild.kubernetes.labels.node_labels import (
@@ -18,11 +18,10 @@ from fleetbuild.kubernetes.labels.node_labels import (
     selector_labels,
 )
 from fleetbuild.kubernetes.manifests.names import is_subdomain, label_value
-from fleetbuild.models import Manifest, ManifestWheel, Plan, PlannedGroup, PlannedNode
+from fleetbuild.models import Manifest, Plan
+from fleetbuild.models.serving import Serving, as_planned, hosts
 
 DEFAULT = "default"
-# The release that each host serves, None if it serves none. A missing host is unknown.
-Serving = Mapping[str, Manifest | None]
 
 
 def served_labels(manifest: Manifest, domain: str, *, packages: bool) -> dict[str, str]:
@@ -45,23 +44,6 @@ def verified_labels(manifest: Manifest | None, plan: Plan) -> dict[str, str]:
     if not manifest or not manifest.verified:
         return {}
     return served_labels(manifest, plan.label_domain, packages=plan.package_labels)
-
-
-def as_planned(plan: Plan, works: Collection[str] | None = None) -> dict[str, Manifest | None]:
-    """Return the release of each host by a plan alone; by default up-to-date nodes serve it.
-
-    A node on which the plan saw another release is left out.
-    """
-    serving: dict[str, Manifest | None] = {}
-    grouped = plan.groups_by_node
-    for name in hosts(plan):
-        group = grouped.get(name)
-        verified = works if works is not None else group.installs.up_to_date if group else ()
-        if group and group.release_id and name in verified:
-            serving[name] = _planned_manifest(plan, group)
-        elif _nothing_serves(plan.nodes[name], group):
-            serving[name] = None
-    return serving
 
 
 def labels_by_node(plan: Plan, serving: Serving | None) -> dict[str, NodeLabels]:
@@ -96,41 +78,6 @@ def labelled_hosts(plan: Plan, serving: Serving | None) -> Iterator[tuple[str, N
             release = verified_labels(serving[host], plan)
             on = dict(sorted({**hardware.get(host, {}), **release}.items()))
             yield host, NodeLabels(on, tuple(key for key in ours if key not in on))
-
-
-def hosts(plan: Plan) -> list[str]:
-    """Return the hosts of a plan, except skipped ones."""
-    return [name for name, node in plan.nodes.items() if node.state != "skipped"]
-
-
-def _nothing_serves(node: PlannedNode, group: PlannedGroup | None) -> bool:
-    """Return whether no release was seen, or only the plan's own, unverified."""
-    if group is None:
-        return node.state == "blocked" and node.current is None
-    return node.current in (None, group.release_id)
-
-
-def _planned_manifest(plan: Plan, group: PlannedGroup) -> Manifest:
-    """Return the manifest of a group's release, as far as labels need it.
-
-    It is not validated: the plan is ours, and knows no hash of a wheel before its build.
-    """
-    return Manifest.model_construct(
-        release=plan.release,
-        id=group.release_id or "",
-        group=group.name,
-        python="",
-        wheels=tuple(
-            ManifestWheel.model_construct(
-                package=wheel.package,
-                version=wheel.wheel_version,
-                artifact_key=wheel.artifact_key or "0" * 32,
-                sha256="0" * 64,  # no label has it
-            )
-            for wheel in group.wheels
-        ),
-        verified=True,
-    )
 
 
 def is_release_label(key: str, domain: str) -> bool:

@@ -13,7 +13,7 @@ from fleetbuild.kubernetes.labels.node_labels import (
     label_script,
     node_patches,
 )
-from fleetbuild.kubernetes.labels.release_labels import Serving, as_planned, hosts, labels_by_node
+from fleetbuild.kubernetes.labels.release_labels import labels_by_node
 from fleetbuild.kubernetes.manifests.helm_values import helm_values
 from fleetbuild.kubernetes.manifests.images import default_image
 from fleetbuild.kubernetes.manifests.kustomize import kustomization, kustomization_file
@@ -23,6 +23,7 @@ from fleetbuild.kubernetes.manifests.pod_parts import modules, parts
 from fleetbuild.kubernetes.manifests.workload import KINDS, smoke
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
 from fleetbuild.models.plan import version_skew
+from fleetbuild.models.serving import Serving, as_planned, hosts
 from fleetbuild.text import fold
 
 _MOST = 5  # sentences of one kind

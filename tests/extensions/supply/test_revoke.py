@@ -12,13 +12,13 @@ from typer.testing import CliRunner, Result
 from fleetbuild import Fleet
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.rollback import rollback_task
+from fleetbuild.apply.serving import serving_now
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.apply.status import compare_releases
 from fleetbuild.apply.verify import Checks, verify_task
 from fleetbuild.cli import app
 from fleetbuild.errors import BlockedError, StalePlanError, UsageError
 from fleetbuild.extensions.supply.revoke import revoke, revoked_wheels, take_back
-from fleetbuild.kubernetes.labels.serving import serving_now
 from fleetbuild.models import Manifest, ManifestWheel, Plan
 from fleetbuild.models.revocation import Revocation, Revocations
 from fleetbuild.models.stored import StoredWheel

@@ -13,7 +13,7 @@ from fleetbuild.ansible.role_results import (
     role_result_of,
 )
 from fleetbuild.ansible.silent_nodes import result_without_reply
-from fleetbuild.apply.cluster_builds import BuildInputs
+from fleetbuild.kubernetes.cluster_builds import BuildInputs
 from tests.factories.runs import event
 
 

@@ -5,7 +5,7 @@ from fleetbuild.ansible.role_results import RoleResult
 from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
 from fleetbuild.apply.verify import Checks, failure_reason, repair_damaged, verify_task
-from fleetbuild.kubernetes.labels.labeller import Labeller, ManualLabels
+from fleetbuild.extension import Follower
 from fleetbuild.models import (
     Event,
     Facts,
@@ -36,7 +36,6 @@ class Fleet:
         self.asked: dict[str, Any] = {}
         self.left: dict[str, str] = {}
         self.told: list[Event] = []
-        self.labels: Labeller = ManualLabels()
         self.facts: dict[str, Facts] = {
             name: facts("avx", release={"default": MANIFEST}) for name in replies
         }
@@ -68,7 +67,7 @@ class Fleet:
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             run_playbook=self.playbook,
             on_event=self.told.append,
-            labels=self.labels,
+            follower=Follower(),
         )
 
 

@@ -12,23 +12,18 @@ import pytest
 from fleetbuild.apply.context import Progress
 from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
+from fleetbuild.apply.serving import last_said, note_reply, serving_now
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.apply.verify import Checks, verify_task
 from fleetbuild.apply.wave import manifest
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import Interrupted
+from fleetbuild.extension import Follower
 from fleetbuild.kubernetes.labels.apply import Labelling
-from fleetbuild.kubernetes.labels.labeller import (
-    InUse,
-    LabelTargets,
-    ManualLabels,
-    label_targets,
-    targets_of_plan,
-)
+from fleetbuild.kubernetes.labels.labeller import LabelTargets, label_targets, targets_of_plan
 from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
 from fleetbuild.kubernetes.labels.node_labels import node_labels
 from fleetbuild.kubernetes.labels.release_labels import is_release_label
-from fleetbuild.kubernetes.labels.serving import last_said, note_reply, serving_now
 from fleetbuild.kubernetes.manifests.render import render_labels
 from fleetbuild.models import (
     Config,
@@ -44,6 +39,7 @@ from fleetbuild.models import (
 )  # fmt: skip
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import KeptRelease, LabelResult
+from fleetbuild.models.serving import InUse, Serving
 from fleetbuild.probe.facts import keep
 from fleetbuild.state import StateDir
 from tests.factories.fleets import facts
@@ -56,8 +52,8 @@ OLD = Manifest(
 )
 
 
-class Told:
-    """A labeller that lists its requests, in order, among other events."""
+class Told(Follower):
+    """A follower that lists its requests, in order, among other events."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -65,17 +61,18 @@ class Told:
         self.roots: list[str] = []
         self.trouble: dict[str, str] = {}  # (moment, node) -> state, as "off avx-1"
 
-    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Labeller
+    def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Follower
         self.log.append("prepare")
         return ""
 
-    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:
+    def before(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:
         return self._all("off" if serves else "empty", dict.fromkeys(names, ""))
 
-    def publish(self, served: Mapping[str, Manifest]) -> dict[str, LabelResult]:
-        return self._all("on", {name: f"={made.id}" for name, made in served.items()})
+    def after(self, served: Serving) -> dict[str, LabelResult]:
+        on = self._all("on", {name: f"={made.id}" for name, made in served.items() if made})
+        return on | self.before([name for name, made in served.items() if not made])
 
-    def mounted_releases(self, names: Iterable[str], root: str) -> InUse:
+    def in_use(self, names: Iterable[str], root: str) -> InUse:
         self.roots.append(root)
         return {name: self.mounted[name] for name in names if name in self.mounted}
 
@@ -105,7 +102,7 @@ def told() -> Told:
 def apply(
     fleet: FakeFleet, told: Told, tmp_path: Path, the_plan: Plan = PLAN, events: Any = None
 ) -> Result:
-    fleet.labels = told
+    fleet.follower = told
     fleet.during = told.log.append
     return carry_out(fleet.run(the_plan, tmp_path / "state", events))
 
@@ -255,7 +252,7 @@ class Servants:
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             run_playbook=self.playbook,
-            labels=self.told,
+            follower=self.told,
             on_event=lambda _: None,
         )
 
@@ -413,8 +410,8 @@ def test_a_feature_file_has_hardware_labels_first_and_release_labels_once_verifi
     ansible, state = Ansible(), StateDir(tmp_path)
     labels = NfdLabeller(NAMES, ansible, state)
     labels.prepare()
-    assert labels.withdraw(["a", "b"])["a"].state == "labelled"
-    assert labels.publish({"a": SERVED})["a"].labels == ON
+    assert labels.before(["a", "b"])["a"].state == "labelled"
+    assert labels.after({"a": SERVED})["a"].labels == ON
     assert ansible.asked == [
         {
             "a": {"labels": {"fleetbuild.dev/isa": "avx"}, "file": FILE},
@@ -426,39 +423,33 @@ def test_a_feature_file_has_hardware_labels_first_and_release_labels_once_verifi
 
 def test_an_unchanged_feature_file_is_not_written_again(tmp_path: Path) -> None:
     ansible, state = Ansible(), StateDir(tmp_path)
-    NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
-    assert not NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
+    NfdLabeller(NAMES, ansible, state).after({"a": SERVED})
+    assert not NfdLabeller(NAMES, ansible, state).after({"a": SERVED})
     staging = NfdLabeller(LabelTargets("fleetbuild.dev", "staging"), ansible, state)
-    staging.publish({"a": SERVED.model_copy(update={"release": "staging"})})
+    staging.after({"a": SERVED.model_copy(update={"release": "staging"})})
     assert ansible.asked[1]["a"]["file"] == f"{FILE}-staging"
-    assert not NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
-    NfdLabeller(NAMES, ansible, state).withdraw(["a"])
-    assert NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
+    assert not NfdLabeller(NAMES, ansible, state).after({"a": SERVED})
+    NfdLabeller(NAMES, ansible, state).before(["a"])
+    assert NfdLabeller(NAMES, ansible, state).after({"a": SERVED})
     state.labels_file.write_text("[" * 9999)
-    assert NfdLabeller(NAMES, ansible, state).publish({"a": SERVED})
-    assert not NfdLabeller(NAMES, ansible, state).publish({})
+    assert NfdLabeller(NAMES, ansible, state).after({"a": SERVED})
+    assert not NfdLabeller(NAMES, ansible, state).after({})
 
 
 def test_a_file_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None:
     ansible, state = Ansible(), StateDir(tmp_path)
     labels = NfdLabeller(NAMES, ansible, state)
     ansible.state = {"a": "unreachable", "b": "failed"}
-    results = labels.publish({"a": SERVED, "b": SERVED})
+    results = labels.after({"a": SERVED, "b": SERVED})
     assert [results[name].state for name in "ab"] == ["unreachable", "failed"]
     assert "no route" in str(results["a"].reason)
     ansible.state = {}
-    assert labels.publish({"a": SERVED, "b": SERVED}).keys() == {"a", "b"}
+    assert labels.after({"a": SERVED, "b": SERVED}).keys() == {"a", "b"}
     ansible.interrupted = True
     with pytest.raises(KeyboardInterrupt):
-        labels.withdraw(["a"])
+        labels.before(["a"])
     ansible.interrupted = False
-    assert labels.publish({"a": SERVED})  # nobody knows what lies there now
-
-
-def test_with_manual_labels_no_node_is_touched() -> None:
-    files = ManualLabels()
-    files.prepare()
-    assert files.withdraw(["a"]) == files.publish({"a": SERVED}) == {}
+    assert labels.after({"a": SERVED})  # nobody knows what lies there now
 
 
 def test_each_release_has_a_field_manager_and_the_file_says_so() -> None:

@@ -9,8 +9,6 @@ import pytest
 
 from fleetbuild import Fleet
 from fleetbuild.apply.remove import remove_releases
-from fleetbuild.errors import KubeconfigError
-from fleetbuild.kubernetes.labels.labeller import ManualLabels
 from fleetbuild.models import (
     Config,
     Event,
@@ -26,12 +24,10 @@ from fleetbuild.models.problem import Problem
 from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.state import StateDir
-from tests.factories.cluster_api import FakeApi
 from tests.factories.fleets import facts
 from tests.factories.plans import reused_plan
 from tests.factories.runs import answer, ended, event
 from tests.unit.apply.test_labels import Told
-from tests.unit.kubernetes.api.test_cluster_pods import pod
 
 SERVED = Manifest(
     release="default", id="r1", group="g", python="/p", wheels=(), verified=True
@@ -81,8 +77,7 @@ class Removal:
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             run_playbook=self.playbook,
-            labels=ManualLabels() if former else self.labels,
-            pods=self.labels,
+            follower=self.labels,
             former=former,
             on_event=self.told.append,
         )
@@ -160,13 +155,13 @@ def test_an_api_server_that_falls_silent_after_the_labels_went_stops_the_removal
     tmp_path: Path,
 ) -> None:
     fleet = Removal(tmp_path, a=GONE)
-    withdraw = fleet.labels.withdraw
+    before = fleet.labels.before
 
     def then_silent(names: Any, **more: Any) -> Any:
         fleet.labels.mounted = {"a": NO_PODS}
-        return withdraw(names, **more)
+        return before(names, **more)
 
-    fleet.labels.withdraw = then_silent  # type: ignore[method-assign]
+    fleet.labels.before = then_silent  # type: ignore[method-assign]
     assert fleet.run()["a"].state == "blocked"
     assert not fleet.asked
     assert fleet.labels.log == ["prepare", "empty a", "on a=r1"]
@@ -176,45 +171,6 @@ def test_pods_are_asked_for_releases_below_the_folder_of_their_name(tmp_path: Pa
     fleet = Removal(tmp_path, a=GONE)
     fleet.run(release="staging")
     assert fleet.labels.roots == ["/opt/fleetbuild/staging", "/opt/fleetbuild/staging"]
-
-
-@pytest.mark.parametrize("labels", ["files", "api"])
-def test_a_former_path_asks_the_cluster_that_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: str
-) -> None:
-    def fake(_: Any, spec: RemoveSpec, *, pods: Any, labels: Any, **__: Any) -> Result:
-        assert not labels.withdraw(["a"])
-        assert pods.mounted_releases(["a"], spec.path) == {"a": {"r1": "The pod web/p mounts it."}}
-        return Result(plan_digest="")
-
-    monkeypatch.setattr("fleetbuild.apply.wiring.remove_releases", fake)
-    with FakeApi().serving() as api:
-        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
-        api.add("a")
-        api.pods = [pod("p", "a", "/srv/old/releases/r1")]
-        inventory = Inventory(source="i.yml", nodes=(Node(name="a", login=Login(host="a")),))
-        config = Config.model_validate({"kubernetes": {"labels": labels}})
-        fleet = Fleet(inventory, config=config, state_dir=tmp_path / "state")
-        if labels == "files":  # set by hand with `emit labels --apply`
-            StateDir(tmp_path / "state").create().note_api_labels("default", "test")
-        fleet.remove(install_path="/srv/old")
-        assert not api.patches()
-
-
-def test_a_cluster_that_is_gone_can_be_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    monkeypatch.setattr("fleetbuild.apply.wiring.probe_nodes", lambda *_, **__: {"a": facts("avx")})
-    inventory = Inventory(source="i.yml", nodes=(Node(name="a", login=Login(host="a")),))
-    fleet = Fleet(inventory, config=Config(), state_dir=tmp_path / "state")
-    state = StateDir(tmp_path / "state").create()
-    state.note_api_labels("default", "gone")
-    with pytest.raises(KubeconfigError) as caught:
-        fleet.remove()
-    assert caught.value.fix.endswith(
-        f"If that cluster is gone for good, first: rm {state.api_labels_file}"
-    )
 
 
 def test_a_former_install_path_changes_neither_labels_nor_the_saved_state(tmp_path: Path) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import result_lines
-from fleetbuild.kubernetes.labels.labeller import ManualLabels
+from fleetbuild.extension import Follower
 from fleetbuild.models import Event, Manifest, NodeResult, Plan, Result
 from fleetbuild.models.result import LabelResult
+from fleetbuild.models.serving import Serving
 from fleetbuild.state import StateDir
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
@@ -154,14 +155,13 @@ def test_a_node_that_was_up_to_date_before_the_run_stays(fleet: FakeFleet, tmp_p
     assert states(result)[:3] == ["up_to_date", "install_failed", "rolled_back"]
 
 
-class Refusing(ManualLabels):
+class Refusing(Follower):
     """A cluster that stops taking labels off once a node has switched."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.refuses: set[str] = set()
 
-    def withdraw(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:  # noqa: ARG002
+    def before(self, names: Iterable[str], *, serves: bool = False) -> dict[str, LabelResult]:  # noqa: ARG002
         return {
             name: LabelResult(
                 node=name,
@@ -172,7 +172,7 @@ class Refusing(ManualLabels):
             for name in names
         }
 
-    def publish(self, served: Mapping[str, Manifest]) -> dict[str, LabelResult]:
+    def after(self, served: Serving) -> dict[str, LabelResult]:
         self.refuses |= served.keys()
         return {}
 
@@ -180,7 +180,7 @@ class Refusing(ManualLabels):
 def test_a_node_whose_labels_cannot_be_removed_is_said_to_keep_the_new_release(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
-    fleet.labels = Refusing()
+    fleet.follower = Refusing()
     fleet.trouble["install.yml", "avx-2"] = "install"
     result = apply(fleet, tmp_path)
     assert of(result, "avx-1").state == "installed"

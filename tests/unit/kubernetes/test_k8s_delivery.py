@@ -10,11 +10,12 @@ import yaml
 from fleetbuild.errors import UsageError
 from fleetbuild.kubernetes.labels.labeller import LabelTargets
 from fleetbuild.kubernetes.labels.node_labels import node_labels
-from fleetbuild.kubernetes.labels.release_labels import as_planned, served_labels
+from fleetbuild.kubernetes.labels.release_labels import served_labels
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import render, render_kustomize
 from fleetbuild.kubernetes.manifests.render import warnings as left_out
 from fleetbuild.models import Manifest, TargetLibc
+from fleetbuild.models.serving import as_planned
 from tests.factories.delivery import (
     KINDS,
     PREFIX,

@@ -11,8 +11,8 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
-from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.kubernetes.manifests.render import render
+from fleetbuild.models.serving import as_planned
 from tests.factories import real_api
 from tests.factories.delivery import KINDS, WAYS, cluster, delivery, six_nodes, wheels_of
 from tests.factories.real_api import RealApi

@@ -8,11 +8,12 @@ import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.apply.wiring import FleetAccess, apply_tools
 from fleetbuild.audit.wheel import needed_libraries
-from fleetbuild.kubernetes.labels.release_labels import as_planned
+from fleetbuild.extension import Follower
 from fleetbuild.kubernetes.manifests.images import library_warnings
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import render
 from fleetbuild.models import Config, Inventory, LockedFile, ReleaseFile, TargetLibc
+from fleetbuild.models.serving import as_planned
 from fleetbuild.state import StateDir
 from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
@@ -82,7 +83,7 @@ def test_an_apply_writes_what_emit_writes(shelf):
         inventory=Inventory(source=str(state / "i.yml"), nodes=()), state=StateDir(state),
         secrets=Secrets(), timeout=1, forks=1, install_path="/opt/fleetbuild",
     )  # fmt: skip
-    applied = apply_tools(access, Config()).render_manifests(
+    applied = apply_tools(access, Config(), Follower()).written(
         plan, plan.groups, as_planned(plan, {"a"})
     )
     emitted, _ = emit(state, plan)

@@ -11,12 +11,12 @@ from fleetbuild import Fleet
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.labels.feature_files import feature_file
 from fleetbuild.kubernetes.labels.node_labels import node_labels
-from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.kubernetes.manifests.images import default_image
 from fleetbuild.kubernetes.manifests.names import is_label_value, is_subdomain
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import render, render_labels, warnings
 from fleetbuild.models import Installs, TargetLibc
+from fleetbuild.models.serving import as_planned
 from tests.factories.plans import (
     RELEASE_ID,
     gpu_fleet,

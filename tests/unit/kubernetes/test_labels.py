@@ -13,13 +13,13 @@ from fleetbuild.kubernetes.labels.node_labels import (
     release_labels,
 )
 from fleetbuild.kubernetes.labels.release_labels import (
-    as_planned,
     is_label_of,
     is_release_label,
     labels_by_node,
 )
 from fleetbuild.kubernetes.manifests.names import label_part
 from fleetbuild.models import Config
+from fleetbuild.models.serving import as_planned
 from tests.factories.plans import make_group, make_plan, make_wheel
 
 # apimachinery/pkg/util/validation, by its own words.

@@ -4,8 +4,8 @@ import pytest
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.kubernetes.labels.feature_files import LIMIT, feature_file, feature_files
-from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import Installs
+from fleetbuild.models.serving import as_planned
 from tests.factories.nfd_master import BrokenRule, Features, holds, labels_of
 from tests.factories.plans import make_group, make_plan, make_wheel
 

@@ -22,9 +22,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fleetbuild.apply.cluster_builds import add_built_wheels, cluster_builds
 from fleetbuild.cli import app
 from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.kubernetes.cluster_builds import add_built_wheels, cluster_builds
 from fleetbuild.models import (
     LockedFile,
     Plan,

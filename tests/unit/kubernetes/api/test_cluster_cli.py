@@ -11,14 +11,13 @@ import pytest
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
+from fleetbuild.apply.serving import note_reply
 from fleetbuild.cli import app
 from fleetbuild.cli.show.status import status_ending
 from fleetbuild.emit.labels import compare_labels
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.labels.labeller import LabelTargets
-from fleetbuild.kubernetes.labels.release_labels import as_planned
-from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import (
     Facts,
     Manifest,
@@ -29,6 +28,7 @@ from fleetbuild.models import (
     PlannedNode,
     Result,
 )  # fmt: skip
+from fleetbuild.models.serving import as_planned
 from fleetbuild.plan.document.serialize import dump_plan, with_digest
 from fleetbuild.state import StateDir
 from tests.factories.cluster_api import TOKEN, FakeApi, Say, ours

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
 import fleetbuild
+from fleetbuild.apply.serving import note_reply
 from fleetbuild.cli import app
 from fleetbuild.errors import BlockedError
 from fleetbuild.kubernetes.api import Cluster
@@ -18,9 +19,8 @@ from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
 from fleetbuild.kubernetes.labels.labeller import ManualLabels, targets_of_plan
 from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
-from fleetbuild.kubernetes.labels.release_labels import as_planned
-from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import Manifest, Result
+from fleetbuild.models.serving import as_planned
 from fleetbuild.state import StateDir
 from tests.factories.cluster_api import FakeApi, ours
 from tests.factories.plans import RELEASE_ID, reused_plan
@@ -95,20 +95,20 @@ def labeller(client: Client, state: StateDir, nfd: NfdLabeller) -> ApiLabeller:
 def test_feature_files_are_removed_when_the_api_sets_labels(
     nfd: NfdLabeller, nfd_nodes: NfdNodes, api: FakeApi, client: Client, state: StateDir
 ) -> None:
-    nfd.publish(SERVED)
+    nfd.after(SERVED)
     nfd_nodes.look()
     assert ours(api, "a")["release"] == RELEASE_ID
     told = labeller(client, state, nfd).prepare()
     assert told.startswith(f"a, b: removed {FILE}.")
     assert nfd_nodes.files == {"a": {}, "b": {}}
     # nfd-worker has not looked yet, and would take off labels that are put there now.
-    early = labeller(client, state, nfd).publish(SERVED)
+    early = labeller(client, state, nfd).after(SERVED)
     assert {each.state for each in early.values()} == {"conflict"}
     assert FILE in str(early["a"].fix)
     nfd_nodes.look()
     labels = labeller(client, state, nfd)
     assert not labels.prepare()
-    assert {each.state for each in labels.publish(SERVED).values()} == {"labelled"}
+    assert {each.state for each in labels.after(SERVED).values()} == {"labelled"}
     nfd_nodes.look()
     assert ours(api, "a")["release"] == RELEASE_ID
 
@@ -116,7 +116,7 @@ def test_feature_files_are_removed_when_the_api_sets_labels(
 def test_feature_files_are_removed_when_the_user_sets_labels(
     nfd: NfdLabeller, nfd_nodes: NfdNodes
 ) -> None:
-    nfd.publish(SERVED)
+    nfd.after(SERVED)
     assert FILE in ManualLabels(nfd).prepare()
     assert nfd_nodes.files == {"a": {}, "b": {}}
     assert not ManualLabels(nfd).prepare()
@@ -126,7 +126,7 @@ def test_feature_files_are_removed_when_the_user_sets_labels(
 def test_a_feature_file_that_stays_is_named_and_tried_again(
     nfd: NfdLabeller, nfd_nodes: NfdNodes, state_of_host: str, stops: bool
 ) -> None:
-    nfd.publish(SERVED)
+    nfd.after(SERVED)
     nfd_nodes.fails = state_of_host
     if stops:
         with pytest.raises(BlockedError, match=r"a, b.*features\.d/fleetbuild was not removed"):
@@ -140,7 +140,7 @@ def test_a_feature_file_that_stays_is_named_and_tried_again(
 def test_labelling_by_nfd_is_refused_while_labels_of_the_api_remain(
     nfd: NfdLabeller, api: FakeApi, client: Client, state: StateDir, emit: Callable[..., Ran]
 ) -> None:
-    labeller(client, state, nfd).publish(SERVED)
+    labeller(client, state, nfd).after(SERVED)
     with pytest.raises(BlockedError, match="set through the API server") as blocked:
         nfd.prepare()
     assert "fleetbuild emit labels --remove --context test" in str(blocked.value.fix)
@@ -164,7 +164,7 @@ def test_the_first_labelling_by_nfd_warns_about_earlier_labels(
     assert "set by kubectl-label" in ran.output
     assert emit("--remove", "--force-conflicts").exit_code == 0
     assert ours(api, "a") == {}
-    nfd.publish(SERVED)
+    nfd.after(SERVED)
     assert not nfd.prepare()
 
 
@@ -175,7 +175,7 @@ def test_labels_of_labels_sh_are_taken_over(
     api.add("a", "b")
     api.set("a", labels, by="kubectl-label")
     api.set("b", {"fleetbuild.dev/class": "cpu-avx2"}, by="nfd-master")  # a NodeFeatureRule
-    off = labeller(client, state, nfd).withdraw(["a"])["a"]
+    off = labeller(client, state, nfd).before(["a"])["a"]
     assert off.state == "kept"
     assert "fleetbuild emit labels --apply --force-conflicts" in str(off.fix)
     for name, made in SERVED.items():
@@ -189,7 +189,7 @@ def test_labels_of_labels_sh_are_taken_over(
     patches = len(api.patches())
     assert emit("--apply", "--force-conflicts").exit_code == 0
     assert len(api.patches()) == patches
-    assert labeller(client, state, nfd).withdraw(["a"])["a"].state == "labelled"
+    assert labeller(client, state, nfd).before(["a"])["a"].state == "labelled"
     assert "release" not in ours(api, "a")
 
 
@@ -238,7 +238,7 @@ def test_a_plan_from_a_cluster_leaves_the_labels_of_an_install_over_ssh(
 ) -> None:
     """Both users have the same domain; the second one has never seen the first one's nodes."""
     assert nfd_nodes
-    ApiLabeller(targets_of_plan(PLAN), client, asked=True, state=state).publish(SERVED)
+    ApiLabeller(targets_of_plan(PLAN), client, asked=True, state=state).after(SERVED)
     before = ours(api, "a")
     assert before["release"] == RELEASE_ID
     assert str(state.root) in api.nodes["a"].annotations["fleetbuild.dev/state"]

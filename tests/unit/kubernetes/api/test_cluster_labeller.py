@@ -37,31 +37,31 @@ def test_release_labels_are_set_and_removed_while_hardware_labels_stay(
 ) -> None:
     labels.prepare()
     assert not ours(api, "kube-a")
-    done = labels.publish({"a": SERVED, "b": SERVED, "c": SERVED})
+    done = labels.after({"a": SERVED, "b": SERVED, "c": SERVED})
     assert [(each.node, each.state) for each in done.values()] == [
         ("a", "labelled"), ("b", "labelled"), ("c", "no_node")
     ]  # fmt: skip
     assert done["a"].kubernetes_node == "kube-a"
     assert done["a"].labels == ours(api, "kube-a") == {**HARDWARE, **RELEASE}
-    off = labels.withdraw(["a", "c"])
+    off = labels.before(["a", "c"])
     assert [each.state for each in off.values()] == ["labelled", "no_node"]
     assert ours(api, "kube-a") == HARDWARE
     assert ours(api, "b") == {**HARDWARE, **RELEASE}
     # While the next release is installed beside it, the old one goes on serving.
-    labels.withdraw(["b"], serves=True)
+    labels.before(["b"], serves=True)
     assert ours(api, "b") == {**HARDWARE, "x.dev/group": "g"}
-    labels.withdraw(["b"])
+    labels.before(["b"])
     assert ours(api, "b") == HARDWARE
 
 
 def test_labels_that_another_run_removed_do_not_come_back(
     labels: ApiLabeller, api: FakeApi, client: Client
 ) -> None:
-    labels.publish({"a": SERVED, "b": SERVED})
+    labels.after({"a": SERVED, "b": SERVED})
     other = ApiLabeller(NAMES, client)
     other.remarks()  # lists the Nodes
-    labels.withdraw(["a", "b"])  # as `remove` does
-    other.withdraw(["a"], serves=True)  # as an apply does before it installs
+    labels.before(["a", "b"])  # as `remove` does
+    other.before(["a"], serves=True)  # as an apply does before it installs
     assert ours(api, "kube-a") == HARDWARE
     other.settle({"b": None})  # as `emit labels` does for a node whose release is unknown
     assert ours(api, "b") == HARDWARE
@@ -70,28 +70,28 @@ def test_labels_that_another_run_removed_do_not_come_back(
 def test_hardware_labels_that_another_run_changed_do_not_come_back(
     labels: ApiLabeller, api: FakeApi, client: Client
 ) -> None:
-    labels.publish({"a": SERVED})
+    labels.after({"a": SERVED})
     stranger = ApiLabeller(LabelTargets("x.dev", nodes=NAMES.nodes), client)
     stranger.remarks()
     newer = {"x.dev/class": "cpu-avx512"}
-    ApiLabeller(replace(NAMES, hardware={"a": newer}), client).publish({"a": SERVED})
-    stranger.withdraw(["a"])
+    ApiLabeller(replace(NAMES, hardware={"a": newer}), client).after({"a": SERVED})
+    stranger.before(["a"])
     assert ours(api, "kube-a") == newer
 
 
 def test_unknown_hardware_labels_stay(labels: ApiLabeller, api: FakeApi, client: Client) -> None:
-    labels.publish({"a": SERVED})
+    labels.after({"a": SERVED})
     stranger = ApiLabeller(LabelTargets("x.dev", nodes=NAMES.nodes), client)
-    stranger.withdraw(["a"])
+    stranger.before(["a"])
     assert ours(api, "kube-a") == HARDWARE
-    stranger.publish({"a": SERVED})
+    stranger.after({"a": SERVED})
     assert ours(api, "kube-a") == {**HARDWARE, **RELEASE}
 
 
 def test_nodes_are_listed_once(labels: ApiLabeller, api: FakeApi) -> None:
     labels.prepare()
-    labels.withdraw(["a"])
-    labels.publish({"a": SERVED})
+    labels.before(["a"])
+    labels.after({"a": SERVED})
     assert [asked.path for asked in api.asked if asked.verb == "GET"] == ["/api/v1/nodes"]
 
 
@@ -149,7 +149,7 @@ def test_matched_host_names_are_reported(client: Client, api: FakeApi) -> None:
     names = LabelTargets("x.dev", nodes={name: name for name in "abc"})
     labels = ApiLabeller(names, client)
     assert labels.prepare().startswith("a: matched to Nodes by the first part of the name, a to a.")
-    done = labels.publish({"a": SERVED, "b": SERVED, "c": SERVED})
+    done = labels.after({"a": SERVED, "b": SERVED, "c": SERVED})
     assert [each.state for each in done.values()] == ["labelled", "labelled", "refused"]
     assert done["a"].kubernetes_node == "a.example.com"
     assert "Several Nodes match this host: c.one.com, c.two.com" in str(done["c"].reason)

@@ -39,7 +39,7 @@ def test_a_release_is_kept_for_pods_that_mount_it(labels: ApiLabeller, api: Fake
         pod("elsewhere", "b", f"{ROOT}/staging/releases/r4"),
         pod("other", "b", "/var/log"),
     ]
-    assert labels.mounted_releases(["a", "b", "c"], f"{ROOT}/") == {
+    assert labels.in_use(["a", "b", "c"], f"{ROOT}/") == {
         "a": {"r1": "The pod web/runs mounts it.", "r2": "The pod web/waits mounts it."}
     }
 
@@ -50,7 +50,7 @@ def test_a_release_in_a_volume_of_all_releases_is_found_by_the_mount(
     one = pod("p", "b", f"{ROOT}/releases")
     one["spec"]["containers"] = [{"volumeMounts": [{"name": "r", "subPath": "r7"}, {"name": "x"}]}]
     api.pods = [one]
-    assert labels.mounted_releases(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
+    assert labels.in_use(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
 
 
 def test_names_of_pods_and_paths_are_never_evaluated_as_templates(
@@ -58,12 +58,12 @@ def test_names_of_pods_and_paths_are_never_evaluated_as_templates(
 ) -> None:
     evil = "{{ lookup('pipe', 'id') }}"
     api.pods = [pod("p", "kube-a", f"{ROOT}/releases/{evil}"), pod(evil, "b", f"{ROOT}/releases/r")]
-    assert labels.mounted_releases(["a", "b"], ROOT) == {"b": {"r": "The pod web/? mounts it."}}
+    assert labels.in_use(["a", "b"], ROOT) == {"b": {"r": "The pod web/? mounts it."}}
 
 
 def test_many_pods_are_read_in_pages(labels: ApiLabeller, api: FakeApi) -> None:
     api.pods = [pod(f"p{n:04}", "b", f"{ROOT}/releases/r{n % 2}") for n in range(1200)]
-    assert labels.mounted_releases(["b"], ROOT) == {
+    assert labels.in_use(["b"], ROOT) == {
         "b": {"r0": "The pod web/p0000 mounts it.", "r1": "The pod web/p0001 mounts it."}
     }
 
@@ -79,7 +79,7 @@ def test_missing_rights_to_list_pods_are_explained(labels: ApiLabeller, api: Fak
     assert "may not list pods" in said
     assert "only while the node itself sees it mounted" in said
     assert '{apiGroups: [""], resources: [pods], verbs: [list]}' in said
-    (problem,) = labels.mounted_releases(["a"], ROOT).values()
+    (problem,) = labels.in_use(["a"], ROOT).values()
     assert isinstance(problem, Problem)
     assert problem.reason == "u may not list pods: pods is forbidden"
     assert "verbs: [list]" in problem.fix
@@ -96,7 +96,7 @@ def test_a_server_that_cannot_be_asked_is_not_a_cluster_without_pods(
 
     api.before = fall_silent
     api.pods = [pod("p", "kube-a", f"{ROOT}/releases/r1")]
-    mounted = labels.mounted_releases(["a", "b"], ROOT)
+    mounted = labels.in_use(["a", "b"], ROOT)
     assert mounted["a"] == {"r1": "The pod web/p mounts it."}
     assert isinstance(mounted["b"], Problem)
 
@@ -104,7 +104,7 @@ def test_a_server_that_cannot_be_asked_is_not_a_cluster_without_pods(
 def test_a_host_with_several_possible_nodes_may_have_pods(client: Client, api: FakeApi) -> None:
     api.add("a.one", "a.two", "b")
     labels = ApiLabeller(LabelTargets("x.dev", nodes={"a": "a", "b": "b"}), client)
-    mounted = labels.mounted_releases(["a", "b"], ROOT)
+    mounted = labels.in_use(["a", "b"], ROOT)
     assert mounted["a"] == ("Several Nodes match this host: a.one, a.two.",
                             "Set kubernetes_node for this host.")  # fmt: skip
     assert "b" not in mounted
@@ -117,7 +117,7 @@ def test_a_sidecar_or_a_debug_container_that_mounts_a_release_is_found(
     one = pod("p", "b", f"{ROOT}/releases")
     one["spec"][kind] = [{"volumeMounts": [{"name": "r", "subPath": "r7"}]}]
     api.pods = [one]
-    assert labels.mounted_releases(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
+    assert labels.in_use(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
 
 
 @pytest.mark.parametrize("path", [ROOT, f"{ROOT}/current", f"{ROOT}/current/lib"])
@@ -125,7 +125,7 @@ def test_a_pod_that_mounts_the_link_uses_the_release_that_serves(
     labels: ApiLabeller, api: FakeApi, path: str
 ) -> None:
     api.pods = [pod("p", "b", path), pod("q", "kube-a", "/opt")]
-    assert labels.mounted_releases(["a", "b"], ROOT) == {"b": {CURRENT: "The pod web/p mounts it."}}
+    assert labels.in_use(["a", "b"], ROOT) == {"b": {CURRENT: "The pod web/p mounts it."}}
 
 
 def test_a_path_with_a_variable_may_be_the_release_that_serves(
@@ -134,4 +134,4 @@ def test_a_path_with_a_variable_may_be_the_release_that_serves(
     one = pod("p", "b", f"{ROOT}/releases")
     one["spec"]["containers"] = [{"volumeMounts": [{"name": "r", "subPathExpr": "$(RELEASE)"}]}]
     api.pods = [one]
-    assert labels.mounted_releases(["b"], ROOT) == {"b": {CURRENT: "The pod web/p mounts it."}}
+    assert labels.in_use(["b"], ROOT) == {"b": {CURRENT: "The pod web/p mounts it."}}

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 import fleetbuild
+from fleetbuild.apply.serving import note_reply
 from fleetbuild.cli.show.result import labelled_lines
 from fleetbuild.kubernetes.api import Cluster
 from fleetbuild.kubernetes.api.client import PAGE, Client
 from fleetbuild.kubernetes.api.kubeconfig import find_access
 from fleetbuild.kubernetes.api.nodes import list_nodes
 from fleetbuild.kubernetes.labels.apply import Labelling, WantedLabels, label_nodes
-from fleetbuild.kubernetes.labels.release_labels import as_planned
-from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import Config, Inventory, Login, Node
+from fleetbuild.models.serving import as_planned
 from fleetbuild.state import StateDir
 from tests.factories import real_api
 from tests.factories.plans import reused_plan

@@ -14,9 +14,8 @@ import yaml
 import fleetbuild
 from fleetbuild.apply.fleet_task import run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
+from fleetbuild.extension import Follower
 from fleetbuild.kubernetes.api import Cluster
-from fleetbuild.kubernetes.labels.labeller import ManualLabels
-from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import (
     Config,
     Event,
@@ -31,6 +30,7 @@ from fleetbuild.models import (
     Result,
     Unreachable,
 )
+from fleetbuild.models.serving import as_planned
 from fleetbuild.probe.facts import facts_from, keep
 from fleetbuild.state import StateDir
 from tests.factories.cluster_api import FakeApi, ours
@@ -101,7 +101,7 @@ class Nodes:
         return run_fleet_task(
             rollback_task("/opt/fleetbuild", "default", "me"), FLEET, release="default", left={},
             state=self.state, probe=self.probe, run_playbook=self.playbook, on_event=heard,
-            labels=ManualLabels(),
+            follower=Follower(),
         )  # fmt: skip
 
     lost_after: frozenset[str] = frozenset()

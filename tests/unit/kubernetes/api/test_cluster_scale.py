@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import fleetbuild
+from fleetbuild.apply.serving import note_reply
 from fleetbuild.cli.show.result import labelled_lines
 from fleetbuild.cli.show.status import status_ending
 from fleetbuild.kubernetes.api import Cluster
-from fleetbuild.kubernetes.labels.release_labels import as_planned
-from fleetbuild.kubernetes.labels.serving import note_reply
 from fleetbuild.models import Config, Inventory, Login, Node
+from fleetbuild.models.serving import as_planned
 from fleetbuild.state import StateDir
 from tests.factories.cluster_api import FakeApi
 from tests.factories.plans import reused_plan

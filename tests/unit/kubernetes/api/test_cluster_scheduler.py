@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetbuild.apply.cluster_builds import cluster_builds
 from fleetbuild.hardware.gpus import devices_of_sm
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.kubernetes.api.client import Client
 from fleetbuild.kubernetes.api.kubeconfig import find_access
+from fleetbuild.kubernetes.cluster_builds import cluster_builds
 from fleetbuild.kubernetes.jobs.builder_image import builder_image
 from fleetbuild.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.kubernetes.labels.rules import node_feature_rule

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleetbuild.kubernetes.labels.release_labels import as_planned
 from fleetbuild.models import Capture, Manifest, Plan, Result, Unreachable, now
 from fleetbuild.models.revocation import Revocations
+from fleetbuild.models.serving import as_planned
 from fleetbuild.probe.captures import load_captures, save_section
 from fleetbuild.probe.parsing.facts import releases_of
 from fleetbuild.state import StateDir

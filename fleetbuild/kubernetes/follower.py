@@ -1,0 +1,91 @@
+"""Kubernetes as a follower of runs: the labels of nodes, and the files of an apply.
+
+In: a run and kubernetes.labels. Out: the labeller that follows it; the workloads of its groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from fleetbuild.apply.followers import Followers
+from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
+from fleetbuild.extension import FollowedRun, Follower
+from fleetbuild.kubernetes.api import Cluster, connect
+from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
+from fleetbuild.kubernetes.labels.labeller import ManualLabels, label_targets, targets_of_plan
+from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
+from fleetbuild.kubernetes.manifests.options import Delivery
+from fleetbuild.kubernetes.manifests.render import render
+from fleetbuild.models import Config, Plan, PlannedGroup
+from fleetbuild.models.serving import InUse, Serving
+from fleetbuild.state import StateDir
+from fleetbuild.store.release_files import release_files
+from fleetbuild.store.wheels import Store
+
+
+@contextmanager
+def open_labeller(run: FollowedRun) -> Iterator[Follower]:
+    """Provide the labeller that kubernetes.labels asks for: of the plan, if one is applied.
+
+    A removal asks which releases pods mount in any case: in the cluster that is named, else in the
+    one that the last labels were set in.
+    """
+    by, cluster, removes = run.config.kubernetes.labels, run.cluster, run.command == "remove"
+    if run.command == "apply" and run.plan:
+        by, targets = run.plan.labels, targets_of_plan(run.plan)
+    else:
+        targets = label_targets(run.inventory, run.config, run.plan)
+    files = NfdLabeller(targets, run.run_playbook, run.state)
+    with ExitStack() as stack:
+        context = run.state.api_labelled().get(run.config.release) if removes else None
+        if context and cluster is None:
+            stack.enter_context(_hint_if_gone(run.state))
+            cluster = Cluster(context=context)
+        if by == "api":
+            client = stack.enter_context(connect(cluster or Cluster()))
+            yield ApiLabeller(targets, client, asked=True, state=run.state, former=files)
+            return
+        labeller = files if by == "nfd" else ManualLabels(files)
+        if cluster is None:
+            yield labeller
+        elif removes:
+            pods = _Pods(ApiLabeller(targets, stack.enter_context(connect(cluster))))
+            yield Followers([labeller, pods])
+        else:
+            raise UsageError(
+                f"A cluster was named, but kubernetes.labels: {by} does not use one.",
+                "Leave out --kubeconfig and --context, or set kubernetes.labels: api in"
+                " fleetbuild.yml and plan again.",
+            )
+
+
+class _Pods(Follower):
+    """Knows the releases that pods mount, and labels nothing."""
+
+    def __init__(self, api: ApiLabeller) -> None:
+        self._api = api
+
+    def in_use(self, names: Collection[str], root: str) -> InUse:
+        """See Follower."""
+        return self._api.in_use(names, root)
+
+
+@contextmanager
+def _hint_if_gone(state: StateDir) -> Iterator[None]:
+    """Say what to do if the cluster that the state names does not exist any more."""
+    try:
+        yield
+    except (ClusterError, KubeconfigError) as error:
+        error.fix += f" If that cluster is gone for good, first: rm {state.api_labels_file}"
+        raise
+
+
+def workloads(
+    plan: Plan, groups: Sequence[PlannedGroup], serving: Serving, store: Store, config: Config
+) -> dict[str, str]:
+    """Return the workloads of these groups, and the labels of all nodes."""
+    some = plan.model_copy(update={"groups": tuple(groups)})
+    delivery = Delivery(pods=config.kubernetes.pods)
+    wheels = release_files(some, store)
+    return render(some, serving=serving, delivery=delivery, wheels=wheels, whole=plan)
