@@ -67,9 +67,9 @@ class FollowedRun(NamedTuple):
 
 
 class Follower:
-    """Is told around each change of a node: override what it needs.
+    """Is notified around each change of a node: override what it needs.
 
-    The results, by the inventory's names, say what it did to nodes. A run tells and returns them.
+    The results, by the inventory's names, say what it did to nodes. A run reports them.
     """
 
     def prepare(self, *, installs: bool = False) -> str:
@@ -86,7 +86,7 @@ class Follower:
         return {}
 
     def after(self, served: Serving) -> dict[str, LabelResult]:
-        """Say which verified release serves on these nodes now; None if there is none.
+        """Say which verified release serves on each of these nodes now, or None.
 
         Called after a change and after a verification, and at the end for nodes that are up to
         date, in case an interrupted run could not.
@@ -149,7 +149,7 @@ class Extension:
         return None
 
     def follower(self, run: FollowedRun) -> AbstractContextManager[Follower] | None:
-        """Open what is told before and after nodes change.
+        """Open the follower of a run.
 
         Called when an apply, a verify, a rollback or a remove begins; closed when it has ended.
         """

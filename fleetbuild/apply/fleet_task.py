@@ -1,6 +1,6 @@
 """Run one playbook on every reachable node that has a release. Verify and rollback use it.
 
-In: a `FleetTask` and an inventory. Out: a `Result`. Followers are told; the saved state knows.
+In: a `FleetTask` and an inventory. Out: a `Result`. Followers are notified, the state is saved.
 """
 
 from __future__ import annotations

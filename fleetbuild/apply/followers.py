@@ -1,7 +1,7 @@
-"""Followers of a run: told before nodes change, and which release serves after that.
+"""Followers of a run: notified before nodes change, and of the release that serves then.
 
-In: the nodes and their results. Out: results that say what followers did. Each wave and rollback,
-the last stage and `FleetTask`s call this.
+In: the nodes and their results. Out: results that say what followers did. Waves, rollbacks, the
+last stage, `FleetTask`s and removals call this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok"
 
 
 class Followers(Follower):
-    """Several followers as one: all are told, and the result of one that failed wins."""
+    """Several followers as one: all are notified, and a failure of one counts."""
 
     def __init__(self, followers: Sequence[Follower]) -> None:
         self._all = followers
@@ -58,22 +58,22 @@ def _joined(answers: Iterable[Mapping[str, LabelResult]]) -> dict[str, LabelResu
     return joined
 
 
-def tell_before(run: Run, progress: Progress, names: Sequence[str]) -> Progress:
-    """Tell followers that these nodes are about to change; block nodes that they cannot let go."""
+def notify_before(run: Run, progress: Progress, names: Sequence[str]) -> Progress:
+    """Notify followers that nodes are about to change; block nodes that they cannot let go."""
     results = run.tools.follower.before(names, serves=True) if names else {}
     if not results:
         return progress
     groups = _group_of_node(run)
     report(run.on_event, results, groups, {})
     blocked = blocked_nodes(results, groups)
-    run.journal.note("told before", nodes=sorted(results.keys() - blocked.keys()))
+    run.journal.note("notified before", nodes=sorted(results.keys() - blocked.keys()))
     return replace(
         progress, nodes={**progress.nodes, **blocked}, labels={**progress.labels, **results}
     )
 
 
-def tell_after(run: Run, progress: Progress, installed: Mapping[str, Manifest]) -> Progress:
-    """Tell what serves: the installed release, or what a probe finds on nodes that failed."""
+def notify_after(run: Run, progress: Progress, installed: Mapping[str, Manifest]) -> Progress:
+    """Notify followers of the release that serves: the installed one, else what a probe finds."""
     states = {name: progress.nodes[name].state for name in installed}
     served = {
         name: manifest.model_copy(update={"verified": True})
@@ -89,22 +89,22 @@ def tell_after(run: Run, progress: Progress, installed: Mapping[str, Manifest]) 
     ]
     facts = run.tools.probe([run.inventory[name] for name in probed], ignore) if probed else {}
     empty = {name: None for name, node_facts in facts.items() if node_facts.state == "ok"}
-    return _tell(run, progress, {**empty, **served, **verified_releases(facts, run.plan.release)})
+    return _notify(run, progress, {**empty, **served, **verified_releases(facts, run.plan.release)})
 
 
-def tell_up_to_date(run: Run, progress: Progress) -> Progress:
-    """Tell what serves on up-to-date nodes, in case an interrupted run did not."""
+def notify_up_to_date(run: Run, progress: Progress) -> Progress:
+    """Notify followers of up-to-date nodes, in case an interrupted run did not."""
     names = [name for name, result in progress.nodes.items() if result.state == "up_to_date"]
     facts = {name: progress.facts[name] for name in names}
-    return _tell(run, progress, verified_releases(facts, run.plan.release))
+    return _notify(run, progress, verified_releases(facts, run.plan.release))
 
 
-def _tell(run: Run, progress: Progress, served: Serving) -> Progress:
+def _notify(run: Run, progress: Progress, served: Serving) -> Progress:
     results = run.tools.follower.after(served) if served else {}
     if not results:
         return progress
     report(run.on_event, results, _group_of_node(run), served)
-    run.journal.note("told after", nodes=sorted(name for name in results if results[name].ok))
+    run.journal.note("notified after", nodes=sorted(name for name in results if results[name].ok))
     relabelled = any(result.state == "labelled" for result in results.values())
     return replace(
         progress,
@@ -150,7 +150,7 @@ def report(
     groups: Mapping[str, str | None],
     served: Serving,
 ) -> None:
-    """Send an event for each result of followers; `served` is what they were told."""
+    """Send an event for each result of followers; `served` is what the nodes serve."""
     for result in results.values():
         on_event(
             Event(

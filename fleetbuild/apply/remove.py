@@ -1,6 +1,6 @@
 """Remove the releases of one name from nodes: playbooks/remove.yml on each node that answers.
 
-In: an inventory, the install path and the release's name. Out: a `Result`; followers are told
+In: an inventory, the install path and the release's name. Out: a `Result`; followers are notified
 before the releases are removed, and the saved state knows that nothing serves there.
 """
 
@@ -55,7 +55,7 @@ def remove_releases(
     """
     began, started = monotonic(), now()
     root = release_root(spec.path, spec.release)
-    told = Follower() if former else follower
+    notified = Follower() if former else follower
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
         nodes = {
@@ -66,9 +66,9 @@ def remove_releases(
         done = {name: nodes[name] for name in nodes if facts[name].state == "ok"}
         nodes |= _uncertain(follower.in_use([n for n in facts if n not in nodes], root))
         names = [name for name in facts if name not in nodes]
-        if names and (sentence := told.prepare()):
+        if names and (sentence := notified.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
-        off = told.before(names)
+        off = notified.before(names)
         report(on_event, off, {}, {})
         nodes |= blocked_nodes(off, {})
         changing = [name for name in names if name not in nodes]
@@ -96,7 +96,7 @@ def remove_releases(
         if changing:
             facts = probe([node for node in inventory.nodes if node.name in changing], ignore)
             served = verified_releases(facts, spec.release)
-            again = told.after(served)
+            again = notified.after(served)
             report(on_event, again, {}, served)
             off |= again
         state.mark_ended(done)

@@ -16,7 +16,7 @@ from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result
 from fleetbuild.ansible.silent_nodes import result_without_reply, tell_waiting
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.fleet_task import FleetTask
-from fleetbuild.apply.followers import tell_after, tell_before
+from fleetbuild.apply.followers import notify_after, notify_before
 from fleetbuild.apply.hooks import around_switch, has_hooks
 from fleetbuild.apply.wave import manifest
 from fleetbuild.models import Facts, Manifest, NodeResult, PlannedGroup
@@ -39,7 +39,7 @@ def roll_back(run: Run, progress: Progress, stopped: Mapping[str, str]) -> Progr
         name: progress.nodes[name] for name in groups if progress.nodes[name].state == "installed"
     }
     kept = {name: _why_not(run, groups[name], progress.facts[name]) for name in switched}
-    progress = tell_before(run, progress, [name for name in switched if not kept[name]])
+    progress = notify_before(run, progress, [name for name in switched if not kept[name]])
     labels = "its release labels could not be removed: {}"
     kept |= {
         name: labels.format(progress.labels[name].reason)
@@ -81,7 +81,7 @@ def roll_back(run: Run, progress: Progress, stopped: Mapping[str, str]) -> Progr
             reason, fix = result.reason or "", result.fix or ""
             run.tell("activate", "failed", reason, fix=fix, **about_node)
     progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
-    return tell_after(
+    return notify_after(
         run, progress, {name: manifest(run, progress, groups[name], name) for name in names}
     )
 

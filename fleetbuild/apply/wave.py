@@ -18,7 +18,7 @@ from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_sev
 from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
 from fleetbuild.ansible.steps import step_of
 from fleetbuild.apply.context import Progress, Run, StageOutcome
-from fleetbuild.apply.followers import tell_after, tell_before
+from fleetbuild.apply.followers import notify_after, notify_before
 from fleetbuild.apply.hooks import around_switch, has_hooks
 from fleetbuild.apply.installers import installer_for
 from fleetbuild.apply.pending import key_of
@@ -76,8 +76,8 @@ class Batch(NamedTuple):
 
 
 def wave(run: Run, progress: Progress, batches: Sequence[Batch]) -> Progress:
-    """Install the releases on these nodes; followers are told before and after."""
-    progress = tell_before(run, progress, [name for batch in batches for name in batch.names])
+    """Install the releases on these nodes; followers are notified before and after."""
+    progress = notify_before(run, progress, [name for batch in batches for name in batch.names])
     batches = [
         batch._replace(names=names)
         for batch in batches
@@ -105,7 +105,7 @@ def wave(run: Run, progress: Progress, batches: Sequence[Batch]) -> Progress:
         run.journal.note("node ended", node=result.node, state=result.state)
         work.report(result, work.hosts.get(result.node))
     progress = replace(progress, nodes={**progress.nodes, **results}, changed=True)
-    return tell_after(run, progress, manifests)
+    return notify_after(run, progress, manifests)
 
 
 def _stage(run: Run, batch: Batch) -> AbstractContextManager[StageOutcome]:

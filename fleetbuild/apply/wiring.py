@@ -222,7 +222,7 @@ def run_on_fleet(
     *,
     on_event: OnEvent,
 ) -> Result:
-    """Run a task on the nodes, and tell followers which release serves there."""
+    """Run a task on the nodes, and notify followers of the release that serves there."""
     left = access.state.left_there(config.release)
     command = "rollback" if task.changes else "verify"
     with open_followers(command, access, config, made, cluster) as follower:

@@ -1,4 +1,4 @@
-"""Last stage, emit: tell what serves on up-to-date nodes, and write the files of extensions.
+"""Last stage, emit: notify followers of up-to-date nodes, and write the files of extensions.
 
 In: the results of all nodes. Out: files in the state directory, such as Kubernetes manifests.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetbuild.apply.context import Progress, Run
-from fleetbuild.apply.followers import tell_up_to_date
+from fleetbuild.apply.followers import notify_up_to_date
 from fleetbuild.apply.serving import serving_now
 from fleetbuild.state import write_if_changed
 from fleetbuild.surroundings import refuse_outside
@@ -17,8 +17,8 @@ from fleetbuild.text import count
 
 
 def emit(run: Run, progress: Progress) -> Progress:
-    """Tell followers of the up-to-date nodes, and write the files that have changed."""
-    progress = tell_up_to_date(run, progress)
+    """Notify followers of the up-to-date nodes, and write the files that have changed."""
+    progress = notify_up_to_date(run, progress)
     result = progress.result(run)
     served = tuple(group for group in run.plan.groups if result.verified & set(group.nodes))
     if not served:

@@ -134,7 +134,7 @@ def failures_have_no_limit() -> None:
 
 def labels_stay_during_a_change() -> None:
     """Pods are sent to a node while its release is replaced."""
-    wave.tell_before = lambda _, progress, __: progress
+    wave.notify_before = lambda _, progress, __: progress
 
 
 def a_failure_counts_as_installed() -> None:

@@ -1,4 +1,4 @@
-"""Several followers of a run: all are told, and a failure of one counts."""
+"""Several followers of a run: all are notified, and a failure of one counts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def states(results: Mapping[str, LabelResult]) -> dict[str, str]:
     return {name: result.state for name, result in results.items()}
 
 
-def test_all_are_told_and_a_failure_counts_whoever_it_is_of() -> None:
+def test_all_are_notified_and_any_failure_counts() -> None:
     for order in (("labelled", "forbidden"), ("forbidden", "labelled")):
         both = [One(state, {}) for state in order]
         assert states(Followers(both).before(iter("ab"), serves=True)) == {
@@ -54,7 +54,7 @@ def test_all_are_told_and_a_failure_counts_whoever_it_is_of() -> None:
     assert said.prepare(installs=True) == "One: True Two: True"
 
 
-def test_a_release_is_kept_for_each_that_uses_it_and_doubt_wins() -> None:
+def test_a_release_is_kept_for_each_that_uses_it_unless_one_does_not_know() -> None:
     pods = One("labelled", {"a": {"r1": "A pod."}, "b": SILENT, "c": {"r1": "A pod."}})
     jobs = One("labelled", {"a": {"r2": "A job."}, "b": {"r2": "A job."}, "c": SILENT})
     assert Followers([pods, jobs]).in_use("abc", "/opt/f") == {
@@ -62,7 +62,7 @@ def test_a_release_is_kept_for_each_that_uses_it_and_doubt_wins() -> None:
     }  # fmt: skip
 
 
-def test_nobody_follows_where_nobody_is() -> None:
+def test_without_followers_nothing_is_done() -> None:
     nobody = Followers([])
     assert nobody.prepare() == ""
     assert nobody.before(["a"]) == nobody.after({"a": None}) == nobody.in_use(["a"], "/") == {}
