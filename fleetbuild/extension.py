@@ -61,9 +61,9 @@ class FollowedRun(NamedTuple):
     inventory: Inventory
     config: Config
     plan: Plan | None  # the one to apply, else the last one
-    state: StateDir
-    run_playbook: RunPlaybook
-    cluster: Cluster | None  # that the user named
+    state: Path  # the state directory
+    run_playbook: Callable[..., Any]  # see RunPlaybook
+    cluster: Any  # the fleetbuild.Cluster that the user named, or None
 
 
 class Follower:
@@ -160,7 +160,7 @@ class Extension:
         plan: Plan,
         groups: Sequence[PlannedGroup],
         serving: Serving,
-        store: Store,
+        store: Path,
         config: Config,
     ) -> Mapping[str, str]:
         """Return files for the state directory, by name.

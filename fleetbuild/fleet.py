@@ -327,7 +327,7 @@ class Fleet:
         if probed:
             access.note(self.inventory.nodes, probed)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
-        with open_followers("apply", access, self.config, plan, self._cluster) as follower:
+        with open_followers("apply", access, self.config, plan) as follower:
             tools = apply_tools(access, self.config, follower)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event,
                       rollback_on_failure, probed)  # fmt: skip
@@ -393,7 +393,7 @@ class Fleet:
             controller=self._state.create().controller(),
         )
         access = self._access(config.install.path)
-        return remove_from_fleet(spec, access, config, plan, self._cluster, on_event=self.on_event)
+        return remove_from_fleet(spec, access, config, plan, on_event=self.on_event)
 
     def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.
@@ -588,14 +588,15 @@ class Fleet:
             )
         timeout = self._timeout or planned or TIMEOUT
         return FleetAccess(
-            self.inventory, self._state, self._secrets, timeout, self._forks, install_path
-        )
+            self.inventory, self._state, self._secrets, timeout, self._forks, install_path,
+            cluster=self._cluster,
+        )  # fmt: skip
 
     def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:
         from fleetbuild.apply.wiring import run_on_fleet
 
         access = self._access(config.install.path)
-        return run_on_fleet(task, access, config, plan, self._cluster, on_event=self.on_event)
+        return run_on_fleet(task, access, config, plan, on_event=self.on_event)
 
 
 def _configuration(config: Config | Path | str | None, source: str) -> Config:

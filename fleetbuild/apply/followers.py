@@ -17,7 +17,7 @@ from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import LabelResult
 from fleetbuild.models.serving import InUse, Serving
 
-_OFF = "release labels removed"
+OFF = "release labels removed"
 _STATES = {"unreachable": "unreachable", "no_node": "skipped", "unchanged": "ok", "labelled": "ok"}
 
 
@@ -158,7 +158,7 @@ def report(
                 state=_STATES.get(result.state, "failed"),
                 node=result.node,
                 group=groups.get(result.node),
-                message=result.reason or (result.state if served.get(result.node) else _OFF),
+                message=result.reason or (result.state if served.get(result.node) else OFF),
                 fix=result.fix or "",
             )
         )

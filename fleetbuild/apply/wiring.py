@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from posixpath import normpath
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fleetbuild.ansible import Playbooks, Secrets
 from fleetbuild.ansible.hook_commands import run_commands
@@ -51,9 +51,6 @@ from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.wheels import Store
 
-if TYPE_CHECKING:
-    from fleetbuild.kubernetes.api import Cluster
-
 # A busy node answers later than an idle one: it gets this many times a probe's deadline.
 _SILENCE_FACTOR = 2
 
@@ -69,6 +66,7 @@ class FleetAccess:
     forks: int
     install_path: str
     bandwidth: float | None = None
+    cluster: Any = None  # that the user named, for followers
     # Set when one thread is interrupted: then the other threads start no more playbooks.
     stopping: threading.Event = field(default_factory=threading.Event)
     # Node -> the interpreter for Ansible's modules, as the last probe found it.
@@ -173,18 +171,19 @@ def _written(
     """Return the files of all extensions."""
     files: dict[str, str] = {}
     for extension in extensions():
-        files |= extension.written(plan, groups, serving, store, config)
+        files |= extension.written(plan, groups, serving, store.root, config)
     return files
 
 
 @contextmanager
 def open_followers(
-    command: str, access: FleetAccess, config: Config, plan: Plan | None, cluster: Cluster | None
+    command: str, access: FleetAccess, config: Config, plan: Plan | None
 ) -> Iterator[Follower]:
     """Provide the followers of a run, as one. `plan` is the one to apply, else the last one."""
     run = FollowedRun(
-        command, access.inventory, config, plan, access.state, access.playbooks.run, cluster
-    )
+        command, access.inventory, config, plan, access.state.root, access.playbooks.run,
+        access.cluster,
+    )  # fmt: skip
     with ExitStack() as stack:
         opened = [each for extension in extensions() if (each := extension.follower(run))]
         yield Followers([stack.enter_context(each) for each in opened])
@@ -195,12 +194,11 @@ def remove_from_fleet(
     access: FleetAccess,
     config: Config,
     made: Plan | None,
-    cluster: Cluster | None,
     *,
     on_event: OnEvent,
 ) -> Result:
     """Remove releases from the nodes, whether or not they serve from this install path now."""
-    with open_followers("remove", access, config, made, cluster) as follower:
+    with open_followers("remove", access, config, made) as follower:
         return remove_releases(
             access.inventory,
             spec,
@@ -218,14 +216,13 @@ def run_on_fleet(
     access: FleetAccess,
     config: Config,
     made: Plan | None,
-    cluster: Cluster | None,
     *,
     on_event: OnEvent,
 ) -> Result:
     """Run a task on the nodes, and notify followers of the release that serves there."""
     left = access.state.left_there(config.release)
     command = "rollback" if task.changes else "verify"
-    with open_followers(command, access, config, made, cluster) as follower:
+    with open_followers(command, access, config, made) as follower:
         return run_fleet_task(
             task,
             access.inventory,

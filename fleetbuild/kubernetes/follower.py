@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from fleetbuild.apply.followers import Followers
 from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
 from fleetbuild.extension import FollowedRun, Follower
 from fleetbuild.kubernetes.api import Cluster, connect
-from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller
-from fleetbuild.kubernetes.labels.labeller import ManualLabels, label_targets, targets_of_plan
+from fleetbuild.kubernetes.api.client import Client
+from fleetbuild.kubernetes.labels.labeller import (
+    LabelTargets,
+    ManualLabels,
+    label_targets,
+    targets_of_plan,
+)
 from fleetbuild.kubernetes.labels.nfd_labeller import NfdLabeller
 from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.kubernetes.manifests.render import render
@@ -36,22 +42,24 @@ def open_labeller(run: FollowedRun) -> Iterator[Follower]:
         by, targets = run.plan.labels, targets_of_plan(run.plan)
     else:
         targets = label_targets(run.inventory, run.config, run.plan)
-    files = NfdLabeller(targets, run.run_playbook, run.state)
+    state = StateDir(run.state)
+    files = NfdLabeller(targets, run.run_playbook, state)
     with ExitStack() as stack:
-        context = run.state.api_labelled().get(run.config.release) if removes else None
+        context = state.api_labelled().get(run.config.release) if removes else None
         if context and cluster is None:
-            stack.enter_context(_hint_if_gone(run.state))
+            stack.enter_context(_hint_if_gone(state))
             cluster = Cluster(context=context)
         if by == "api":
+            from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller  # noqa: PLC0415 few use it
+
             client = stack.enter_context(connect(cluster or Cluster()))
-            yield ApiLabeller(targets, client, asked=True, state=run.state, former=files)
+            yield ApiLabeller(targets, client, asked=True, state=state, former=files)
             return
         labeller = files if by == "nfd" else ManualLabels(files)
         if cluster is None:
             yield labeller
         elif removes:
-            pods = _Pods(ApiLabeller(targets, stack.enter_context(connect(cluster))))
-            yield Followers([labeller, pods])
+            yield Followers([labeller, _Pods(targets, stack.enter_context(connect(cluster)))])
         else:
             raise UsageError(
                 f"A cluster was named, but kubernetes.labels: {by} does not use one.",
@@ -63,8 +71,10 @@ def open_labeller(run: FollowedRun) -> Iterator[Follower]:
 class _Pods(Follower):
     """Knows the releases that pods mount, and labels nothing."""
 
-    def __init__(self, api: ApiLabeller) -> None:
-        self._api = api
+    def __init__(self, targets: LabelTargets, client: Client) -> None:
+        from fleetbuild.kubernetes.labels.api_labeller import ApiLabeller  # noqa: PLC0415 few use it
+
+        self._api = ApiLabeller(targets, client)
 
     def in_use(self, names: Collection[str], root: str) -> InUse:
         """See Follower."""
@@ -82,10 +92,10 @@ def _hint_if_gone(state: StateDir) -> Iterator[None]:
 
 
 def workloads(
-    plan: Plan, groups: Sequence[PlannedGroup], serving: Serving, store: Store, config: Config
+    plan: Plan, groups: Sequence[PlannedGroup], serving: Serving, store: Path, config: Config
 ) -> dict[str, str]:
     """Return the workloads of these groups, and the labels of all nodes."""
     some = plan.model_copy(update={"groups": tuple(groups)})
     delivery = Delivery(pods=config.kubernetes.pods)
-    wheels = release_files(some, store)
+    wheels = release_files(some, Store(store))
     return render(some, serving=serving, delivery=delivery, wheels=wheels, whole=plan)

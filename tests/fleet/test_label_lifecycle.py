@@ -9,7 +9,7 @@ import pytest
 
 import fleetbuild
 from fleetbuild import Config, Event, Plan, Result
-from fleetbuild.kubernetes.labels.labeller import OFF
+from fleetbuild.apply.followers import OFF
 from fleetbuild.kubernetes.labels.node_labels import node_labels
 from tests.factories.files import make_wheel
 from tests.fleet.conftest import MakeLab

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.extension import Extension, FollowedRun, Follower
@@ -14,7 +15,6 @@ from fleetbuild.extension import Extension, FollowedRun, Follower
 if TYPE_CHECKING:
     from fleetbuild.models import Config, Plan, PlannedGroup
     from fleetbuild.models.serving import Serving
-    from fleetbuild.store.wheels import Store
 
 
 class Kubernetes(Extension):
@@ -30,7 +30,7 @@ class Kubernetes(Extension):
         plan: Plan,
         groups: Sequence[PlannedGroup],
         serving: Serving,
-        store: Store,
+        store: Path,
         config: Config,
     ) -> Mapping[str, str]:
         from fleetbuild.kubernetes.follower import workloads
