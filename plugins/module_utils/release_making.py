@@ -110,16 +110,7 @@ def refuse_hooks(path, files):
     Which these are depends on the system, such as apport_python_hook on Debian and Ubuntu, so an
     empty environment is started, and tells what it looked for in its own folder.
     """
-    told = subprocess.run(
-        [os.path.join(path, "bin", "python"), "-vv", "-c", ""],
-        cwd="/",
-        env=ENVIRONMENT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        timeout=PATIENCE,
-        check=False,
-    ).stderr.decode("utf-8", "replace")
+    told = run([os.path.join(path, "bin", "python"), "-vv", "-c", ""], ["plan-for-python"])
     place = re.escape(path) + "/lib[^/\n]*/[^/\n]+/site-packages/"
     sought = set(re.findall(rf"^# trying {place}([^./\n]+)", told, re.M))
     for file, _ in files if sought else ():
@@ -188,7 +179,7 @@ def seal(path, manifest):
 
 
 def run(command, fix):
-    """Run a command in a clean environment; if it fails, raise with its last lines."""
+    """Run a command in a clean environment; return its output, or raise with the end of it."""
     with tempfile.TemporaryFile() as said:
         try:
             child = subprocess.Popen(
@@ -220,6 +211,7 @@ def run(command, fix):
         numbers = [number for number, line in enumerate(lines) if "error" in line.lower()]
         told = lines[numbers[0] :] if numbers else lines  # uv tells the cause behind the error
         raise Problem("\n".join(told[-3:]) or "{} failed.".format(" ".join(command)), fix)
+    return text
 
 
 def end(child):

@@ -459,16 +459,18 @@ def _write(path: str, content: bytes) -> None:
         os.close(file)
 
 
-def _run(command: list[str], fix: object) -> None:  # noqa: ARG001
+def _run(command: list[str], fix: object) -> str:  # noqa: ARG001
     """Stand in for the programs that make an environment and install into it."""
     node = _node()
+    if "-vv" in command:  # a bare start, which looks for no module
+        return ""
     if "venv" in command:
         path = command[-1]
         for folder in ("bin", "lib", SITE):
             os.mkdir(f"{path}/{folder}")
         _write(f"{path}/bin/python", b"python")
         node.pause(0.1, 1)
-        return
+        return ""
     wanted = command[-1]
     path = os.path.dirname(os.path.dirname(wanted))
     for line in _read(wanted).decode().splitlines():
@@ -477,6 +479,7 @@ def _run(command: list[str], fix: object) -> None:  # noqa: ARG001
         node.pause(0.1, 4)
         name = os.path.basename(file).split("-")[0]
         _write(f"{path}/{SITE}/{name}.py", sha256.encode())
+    return ""
 
 
 def _try_release(folder: str, about: object, name: str) -> Reply:  # noqa: ARG001
