@@ -45,17 +45,14 @@ def action(**arguments: Any) -> Any:
     return made
 
 
-@pytest.fixture(autouse=True)
-def _limits() -> Any:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def fetch(tmp_path: Path, *files: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     (tmp_path / "node").mkdir(exist_ok=True)
     made = action(folder=str(tmp_path / "node"), fetch=list(files), dest=str(tmp_path / "here"))
-    return made.run(None, ABOUT), made._connection.fetched
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        return made.run(None, ABOUT), made._connection.fetched
+    finally:  # at once: pytest writes to a file, too
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_file_is_fetched_and_a_second_time_only_if_its_hash_is_unknown(tmp_path: Path) -> None:
