@@ -82,9 +82,9 @@ test-lowest: setup ## unit tests with the lowest versions of the dependencies th
 	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[disassembly]' --group unit
 	@$(LOWEST)/bin/python -m pytest $(LOWEST_TESTS) -q -o filterwarnings=default $(PYTEST_ARGS)
 
-test-cores: test-packages ## the oldest and the newest ansible-core on each Python that is here: unit tests, Molecule, nodes
+test-cores: test-packages ## the oldest and the newest ansible-core on each Python that is here; PART=loading: some unit tests
 	@echo "== ansible-core and Python: each pair has an environment in .cache/cores"
-	@$(PY) -m tests.cores
+	@$(PY) -m tests.cores $(PART)
 
 test-libraries: setup ## emit helm and a conda environment, by Helm's and conda's libraries from PyPI (110 MB)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group libraries

@@ -1,9 +1,10 @@
-"""Tests with the oldest and the newest ansible-core on every Python here: `python -m tests.cores`.
+"""Tests with the oldest and the newest ansible-core on every Python here: python -m tests.cores.
 
 In: the Pythons of this machine, and the range of ansible-core in pyproject.toml. Each pair gets a
 virtual environment in .cache/cores and runs the tests that start or load Ansible. The oldest core
 on the first Python and the newest one on the last run the tests of roles too, the last also others
-that depend on Python; both run Molecule and a core of the fleet tests.
+that depend on Python; both run Molecule and a core of the fleet tests. With the argument `loading`
+there are only the tests that start or load Ansible.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def environment(name: str, path: str, core: str) -> str:
     return program
 
 
-def commands() -> dict[str, list[str]]:
+def commands(*, only_loading: bool) -> dict[str, list[str]]:
     """Make the environments; return the command of each part of the tests."""
     pairs: dict[str, str] = {}
     for version in PYTHONS:
@@ -86,12 +87,14 @@ def commands() -> dict[str, list[str]]:
         old, new = f"{version}-oldest", f"{version}-newest"
         pairs[old] = environment(old, path, f"ansible-core=={oldest(version)}.*")
         pairs[new] = environment(new, path, "ansible-core")
+    own = f"{sys.version_info.major}.{sys.version_info.minor}-newest"
+    pairs.pop(own, None)  # make test runs it
+    if only_loading:
+        return {name: _pytest(program, _EACH) for name, program in pairs.items()}
     first, *_, last = pairs
     more = {first: _FIRST, last: _LAST}
     unit = {name: _pytest(pairs[name], (*_EACH, *more.get(name, ()))) for name in pairs}
-    parts = {f"{name}-nodes": _pytest(pairs[name], _NODES) for name in (first, last)} | unit
-    own = f"{sys.version_info.major}.{sys.version_info.minor}-newest"
-    return {name: part for name, part in parts.items() if own not in name}  # make test runs it
+    return {f"{name}-nodes": _pytest(pairs[name], _NODES) for name in (first, last)} | unit
 
 
 def _pytest(program: str, tests: Sequence[str]) -> list[str]:
@@ -102,4 +105,5 @@ def _pytest(program: str, tests: Sequence[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(commands(), CHECKOUT / ".pytest_cache" / "cores"))
+    only = sys.argv[1:] == ["loading"]
+    sys.exit(main(commands(only_loading=only), CHECKOUT / ".pytest_cache" / "cores"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def build(lab: Lab, node: str, folder: Path) -> tuple[dict[str, Any], str]:
         "package": "hungry",
         "wheel_version": "1.0+cpu.x8664",
         "key": f"{node}0123456789abcdef",
-        "source": str(SOURCE),
+        "source": shutil.make_archive(str(folder / "hungry"), "gztar", SOURCE.parent, SOURCE.name),
         "source_sha256": "",
         "requirements": [],
         "environment": {"CXXFLAGS": "-O1"},

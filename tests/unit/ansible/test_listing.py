@@ -18,6 +18,9 @@ from fleetbuild.probe.inventory import read_inventory
 SECRET = "hunter2"
 
 
+_OLD = "Syntax Error while loading YAML"  # what ansible-core 2.18 says of all of them
+
+
 def refused(source: Path) -> str:
     with pytest.raises(InventoryError) as caught:
         read_inventory(str(source))
@@ -38,12 +41,16 @@ def refused(source: Path) -> str:
         ("hosts", f"ansible_password={SECRET}\nn1\n", "'ansible_password' stands where the name"),
         ("hosts", "{}", "'{}' stands where the name of a host"),
         ("hosts", b"\xff\xfen\x001\x00", "stands where the name of a host"),
-        ("h.yml", "all:\n\thosts:\n", "h.yml cannot be read as an inventory: line 2, column 1: "),
-        ("h.yml", f"all:\n  hosts:\n    n1: {{p: *{SECRET}}}\n", "line 3, column 11: YAML parsing"),
+        ("h.yml", "all:\n\thosts:\n", ("inventory: line 2, column 1: ", _OLD)),
+        (
+            "h.yml",
+            f"all:\n  hosts:\n    n1: {{p: *{SECRET}}}\n",
+            ("line 3, column 11: YAML parsing", _OLD),
+        ),
         ("h.yml", "all:\n  hosts:\n    - n1\n", 'Invalid "hosts" entry for "all" group'),
         ("h.yml", f"all:\n  hosts:\n    n1: {SECRET}\n", "expected dictionary"),
         ("h.yml", f"all: {{hosts: {{n1: {{x: !!int {SECRET}}}}}}}\n", "invalid literal for int()"),
-        ("h.yml", f"all: {{hosts: {{n1: {{x: !{SECRET} y}}}}}}\n", "YAML parsing failed"),
+        ("h.yml", f"all: {{hosts: {{n1: {{x: !{SECRET} y}}}}}}\n", ("YAML parsing failed", _OLD)),
         ("h.yml", "all: {host: {n1: }}\n", "h.yml names no hosts: Skipping unexpected key (host)"),
         ("h.yml", f"all: {SECRET}\n", "names no hosts: Skipping 'all'"),
         ("h.yml", "plugin: absent.here.none\n", "unknown plugin 'absent.here.none'"),
@@ -53,10 +60,11 @@ def refused(source: Path) -> str:
     ],
 )
 def test_a_broken_inventory_is_refused_in_ansibles_words_without_values(
-    tmp_path: Path, name: str, content: str | bytes, words: str
+    tmp_path: Path, name: str, content: str | bytes, words: str | tuple[str, ...]
 ) -> None:
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert words in refused(tmp_path / name)
+    message = refused(tmp_path / name)
+    assert any(each in message for each in ((words,) if isinstance(words, str) else words))
 
 
 @pytest.mark.parametrize("content", [f"password: *{SECRET}\n", "- a\n", f"{SECRET}\n"])
@@ -89,7 +97,8 @@ def test_a_broken_file_of_a_folder_is_named_and_the_others_are_read(tmp_path: Pa
     (tmp_path / "a").write_text(f"[gpu:vars]\nansible_password {SECRET}\n")
     (tmp_path / "b").write_text("n1\n")
     (warning,) = read_inventory(str(tmp_path)).warnings
-    assert f"Some hosts may be missing. {tmp_path}/a: Expected key=value" in warning
+    assert f"Some hosts may be missing. {tmp_path}/a" in warning
+    assert "Expected key=value" in warning
     assert SECRET not in warning
     (tmp_path / "b").unlink()
     assert f"{tmp_path}/a cannot be read as an inventory: Expected" in refused(tmp_path)

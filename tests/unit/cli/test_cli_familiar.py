@@ -154,7 +154,7 @@ def test_json_that_is_neither_plan_nor_inventory_is_refused(
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("empty.json", "{}"), ("empty", "{}"), ("null.json", "null"), ("dashes.yml", "---\n# none\n"),
+    [("empty.json", "{}"), ("empty", "{}"), ("dashes.yml", "---\n# none\n"),
      ("list.yml", "- a\n- b\n"), ("group.json", '{"a": null}')],
 )  # fmt: skip
 def test_an_inventory_without_hosts_is_refused_and_nothing_is_overwritten(
@@ -166,8 +166,8 @@ def test_an_inventory_without_hosts_is_refused_and_nothing_is_overwritten(
     plan.write_text("the last plan")
     result = run("plan", name, "--package", "hnswlib==0.8.0")
     assert result.exit_code == 2
-    assert f"error: The inventory {name} " in result.stderr or name == "group.json"
-    assert "names no hosts" in result.stderr
+    assert name in result.stderr.splitlines()[-2].removeprefix("error: ")
+    assert result.stderr.splitlines()[-1].startswith("fix: ")
     assert (plan.read_text(), (here / name).read_text()) == ("the last plan", text)
 
 
