@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.models import WheelAudit
 
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
@@ -33,10 +34,9 @@ class Metadata:
 
 def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
     """Read a wheel's dist-info, and compare it with the file's name and content."""
-    folders = {n.split("/")[0] for n in archive.names if n.split("/")[0].endswith(".dist-info")}
-    if len(folders) != 1:
-        return Metadata(None, None, (f"it has {len(folders)} dist-info folders instead of one",))
-    (folder,) = folders
+    folder = info_folder(archive)
+    if not folder:
+        return Metadata(None, None, ())  # a problem of its content
     headers = HeaderParser().parsestr(archive.text(f"{folder}/METADATA") or "")
     name, version = headers.get("Name"), headers.get("Version")
     problems = [
