@@ -24,7 +24,7 @@ def export_indexes(plan: Plan, store: Store, folder: Path) -> tuple[Path, ...]:
     """Write an index for each group whose release is complete in the store."""
     with writing(folder):
         return tuple(
-            write_index(folder / group, files, copy=True)
+            write_index(folder / group, files)
             for group, files in release_files(plan, store).items()
             if files
         )
