@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import re
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
+from pathlib import Path
 
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from fleetbuild.audit.apart import read_apart
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.models import WheelAudit
@@ -30,6 +33,22 @@ class Metadata:
     version: str | None
     problems: tuple[str, ...]
     requires: tuple[str, ...] = ()
+
+
+def metadata_of(wheel: Path) -> str:
+    """Return the text of a wheel's METADATA; empty if it has none that can be read."""
+    return str(read_apart("metadata", wheel) or "")
+
+
+def metadata_here(wheel: Path) -> str:
+    """Read METADATA in this process, the separate one."""
+    try:
+        with zipfile.ZipFile(wheel) as file:
+            archive = Archive(file)
+            name = f"{info_folder(archive)}/METADATA"
+            return "" if archive.problems else archive.text(name) or ""
+    except BROKEN:
+        return ""
 
 
 def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
