@@ -186,7 +186,7 @@ def _walk(document: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tup
 
 def _problem(source: str, ended: Finished) -> InventoryError:
     output = _WRAP.sub(" ", without_source(ended.err + ended.out))
-    if problem := _vault_problem(source, output):
+    if "ault" in output and (problem := _vault_problem(source, output)):
         return problem
     if limit := re.search(r"Unable to find limit file b?'?([^'\n]+)", output):
         return InventoryError(
@@ -268,9 +268,10 @@ def _vault_problem(source: str, output: str) -> InventoryError | None:
             f"{source} contains vaulted values that the given vault password does not decrypt.",
             "Name the --vault-password-file or --vault-id that they were encrypted with.",
         )
-    said = sentence(_errors(output))
-    if "vault" in said.replace(source, "").lower() and not _unread(output):
-        return InventoryError(f"{source}: {without_values(said)}", "Correct the vault options.")
+    if "ault" in sentence(_errors(output)):
+        return InventoryError(
+            f"{source}: {sentence(_errors(output))}", "Correct the vault options."
+        )
     return None
 
 

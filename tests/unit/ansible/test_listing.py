@@ -59,15 +59,6 @@ def test_a_broken_inventory_is_refused_in_ansibles_words_without_values(
     assert words in refused(tmp_path / name)
 
 
-@pytest.mark.parametrize("folder", ["vault", "default"])
-def test_a_broken_inventory_in_a_folder_called_vault_is_no_fault_of_a_vault(
-    tmp_path: Path, folder: str
-) -> None:
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "hosts").write_text(f"n1 ansible_password={SECRET} {SECRET}\n")
-    assert "cannot be read as an inventory" in refused(tmp_path / folder / "hosts")
-
-
 @pytest.mark.parametrize("content", [f"password: *{SECRET}\n", "- a\n", f"{SECRET}\n"])
 def test_a_broken_file_of_variables_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "hosts").write_text("[gpu]\nn1\n")

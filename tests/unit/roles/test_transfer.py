@@ -110,7 +110,7 @@ def test_more_than_a_wheel_may_have_is_not_written(
     assert (tmp_path / "here" / "build.log").stat().st_size <= 1000
 
 
-def test_a_lower_limit_of_this_machine_stays_and_is_no_fault_of_the_node(
+def test_a_lower_limit_of_this_machine_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[int, int]] = []
