@@ -73,7 +73,7 @@ for extension in extensions():
         group, _, name = command.__name__.rpartition("_")  # store_push: a command of store
         if group not in _GROUPS:
             raise UsageError(
-                f"An extension has the command {command.__name__}, and there is no group {group}.",
+                f"An extension has the command {command.__name__}, but not its group {group}.",
                 f"Repair or uninstall the package of {command.__module__}.",
             )
         _GROUPS[group].command(name=name, cls=Command)(expand(command))

@@ -139,7 +139,7 @@ def _identity(pkg_info: str, project: dict[str, Any]) -> tuple[str | None, str |
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn the error of a file that is no source into a ConfigError."""
+    """Raise ConfigError if a file cannot be read as a source."""
     try:
         yield
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:

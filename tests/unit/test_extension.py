@@ -84,7 +84,7 @@ def test_a_command_of_a_group_that_is_not_there_is_an_error_with_its_module(site
     )
     run = fleetbuild(site, "--help")
     assert run.returncode == 2
-    assert "has the command paint_wall, and there is no group paint" in run.stderr
+    assert "has the command paint_wall, but not its group paint" in run.stderr
     assert "uninstall the package of stranger" in run.stderr
 
 
