@@ -12,7 +12,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from threading import Lock
 from typing import Any
 
 from fleetbuild.files import make_folder, read_file
@@ -25,7 +24,6 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._numbering = Lock()  # groups of an apply write side by side
         self._last: int | None = None  # the highest number in this folder
 
     def note(self, what: str, **details: Any) -> None:
@@ -42,12 +40,11 @@ class Journal:
 
     def _next(self) -> int:
         """Return the next number. The order of steps must not depend on a clock, which may jump."""
-        with self._numbering:
-            if self._last is None:
-                make_folder(self._path.parent)
-                self._last = max(map(_last_number, self._paths()), default=0)
-            self._last += 1
-            return self._last
+        if self._last is None:
+            make_folder(self._path.parent)
+            self._last = max(map(_last_number, self._paths()), default=0)
+        self._last += 1
+        return self._last
 
     def left_running(self) -> dict[str, str]:
         """Return artifact keys of builds that started but did not end, with their nodes.

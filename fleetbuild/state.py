@@ -11,7 +11,6 @@ import re
 import secrets
 import socket
 import stat
-import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,7 +40,6 @@ _CHANGING = ".changing"
 _RESERVED = ".reserved"
 _PROBED = ".probed"
 _ONE_LINE = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-_NAMING = threading.Lock()  # groups of an apply ask side by side
 _WRITABLE_FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -179,14 +177,13 @@ class StateDir:
         A random part keeps apart directories that have the same path on machines of the same name.
         """
         file = self.root / "controller"
-        with _NAMING:
-            try:
-                name = read_file(str(file)).decode("ascii").strip()
-            except (FileNotFoundError, UnicodeDecodeError):
-                name = ""
-            if not re.fullmatch(r"[0-9a-f]{8}", name):
-                name = secrets.token_hex(4)
-                write_atomically(file, name + "\n")
+        try:
+            name = read_file(str(file)).decode("ascii").strip()
+        except (FileNotFoundError, UnicodeDecodeError):
+            name = ""
+        if not re.fullmatch(r"[0-9a-f]{8}", name):
+            name = secrets.token_hex(4)
+            write_atomically(file, name + "\n")
         return f"{user_name(os.geteuid())}@{socket.gethostname()}:{self.root} ({name})"[:300]
 
     def _not_writable(self, why: str | None) -> UsageError:
@@ -316,14 +313,14 @@ def _serving(result: Result) -> dict[str, NodeResult]:
     return {node.node: node for node in left if node.release_id or node.state != "rolled_back"}
 
 
-def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> bool:
+def write_if_changed(path: Path, text: str) -> bool:
     """Write atomically if the content differs; return whether it did."""
     try:
         if path.read_text(encoding="utf-8") == text:
             return False
     except (FileNotFoundError, UnicodeDecodeError):
         pass
-    write_atomically(path, text, mode=mode)
+    write_atomically(path, text, mode=0o644)
     return True
 
 

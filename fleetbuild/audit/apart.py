@@ -208,6 +208,8 @@ _READERS = {
     "commands": "downloads:commands_here",
     "owners": "ownership:owners_here",
     "libraries": "wheel:libraries_here",
+    "names": "import_names:names_here",
+    "metadata": "metadata:metadata_here",
 }
 
 

@@ -60,11 +60,11 @@ class Archive:
         except BROKEN:
             return None
 
-    def head(self, name: str, size: int = 4) -> bytes:
-        """Return the first bytes of a member; empty if it cannot be read."""
+    def head(self, name: str) -> bytes:
+        """Return the first four bytes of a member; empty if it cannot be read."""
         try:
             with self._file.open(self._members[name]) as member:
-                return member.read(size)
+                return member.read(4)
         except BROKEN:
             return b""
 

@@ -6,13 +6,30 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from fleetbuild.audit.apart import read_apart
+from fleetbuild.audit.archive import BROKEN, Archive
+
 
 def import_names(wheel: Path) -> tuple[str, ...]:
     """Return the top-level modules of a wheel; private ones only if all are private."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = top_level(archive.namelist())
+    names = top_level(member_names(wheel))
     public = tuple(name for name in names if not name.startswith("_"))
     return public or names
+
+
+def member_names(wheel: Path) -> tuple[str, ...]:
+    """Return the names of a wheel's files; empty if its audit refuses the archive."""
+    return tuple(read_apart("names", wheel) or ())
+
+
+def names_here(wheel: Path) -> tuple[str, ...]:
+    """Read the names in this process, the separate one."""
+    try:
+        with zipfile.ZipFile(wheel) as file:
+            archive = Archive(file)
+            return () if archive.problems else archive.names
+    except BROKEN:
+        return ()
 
 
 def top_level(files: Iterable[str]) -> tuple[str, ...]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import re
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
+from pathlib import Path
 
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from fleetbuild.audit.apart import read_apart
 from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.models import WheelAudit
 
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
@@ -31,12 +35,27 @@ class Metadata:
     requires: tuple[str, ...] = ()
 
 
+def metadata_of(wheel: Path) -> str:
+    """Return the text of a wheel's METADATA; empty if it has none that can be read."""
+    return str(read_apart("metadata", wheel) or "")
+
+
+def metadata_here(wheel: Path) -> str:
+    """Read METADATA in this process, the separate one."""
+    try:
+        with zipfile.ZipFile(wheel) as file:
+            archive = Archive(file)
+            name = f"{info_folder(archive)}/METADATA"
+            return "" if archive.problems else archive.text(name) or ""
+    except BROKEN:
+        return ""
+
+
 def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
     """Read a wheel's dist-info, and compare it with the file's name and content."""
-    folders = {n.split("/")[0] for n in archive.names if n.split("/")[0].endswith(".dist-info")}
-    if len(folders) != 1:
-        return Metadata(None, None, (f"it has {len(folders)} dist-info folders instead of one",))
-    (folder,) = folders
+    folder = info_folder(archive)
+    if not folder:
+        return Metadata(None, None, ())  # a problem of its content
     headers = HeaderParser().parsestr(archive.text(f"{folder}/METADATA") or "")
     name, version = headers.get("Name"), headers.get("Version")
     problems = [

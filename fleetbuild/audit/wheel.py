@@ -82,15 +82,6 @@ def audit_here(path: Path, allowed: Iterable[str], top_level: Collection[str]) -
         )
 
 
-def file_names(path: Path) -> frozenset[str]:
-    """Return the file names in a wheel, without folders; empty if it is damaged."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            return frozenset(PurePosixPath(name).name for name in file.namelist())
-    except BROKEN:
-        return frozenset()
-
-
 def needed_libraries(path: Path) -> tuple[str, ...]:
     """Return the linked libraries that a wheel does not contain; empty if it is damaged."""
     return tuple(read_apart("libraries", path) or ())
@@ -106,9 +97,9 @@ def libraries_here(path: Path) -> tuple[str, ...]:
                 if archive.head(name) == MAGIC:
                     with archive.mapped(name) as data:
                         needed.update(needed_by(data))
+            return tuple(sorted(needed.difference(PurePosixPath(n).name for n in archive.names)))
     except (*BROKEN, BrokenElf):
         return ()
-    return tuple(sorted(needed - file_names(path)))
 
 
 def _file_name(name: str) -> dict[str, object]:

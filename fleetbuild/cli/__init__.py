@@ -12,6 +12,7 @@ from types import FrameType
 
 import typer
 
+from fleetbuild import UsageError
 from fleetbuild.cli.commands import (
     apply,
     audit,
@@ -66,11 +67,16 @@ for command in (
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(expand(run.run))
 app.add_typer(emit.app, name="emit")
 app.add_typer(store.app, name="store")
+_GROUPS = {"": app, "emit": emit.app, "store": store.app}
 for extension in extensions():
     for command in extension.commands():
         group, _, name = command.__name__.rpartition("_")  # store_push: a command of store
-        parent = {"": app, "emit": emit.app, "store": store.app}[group]
-        parent.command(name=name, cls=Command)(expand(command))
+        if group not in _GROUPS:
+            raise UsageError(
+                f"An extension has the command {command.__name__}, but not its group {group}.",
+                f"Repair or uninstall the package of {command.__module__}.",
+            )
+        _GROUPS[group].command(name=name, cls=Command)(expand(command))
 
 
 def _version(wanted: bool) -> None:

@@ -20,11 +20,11 @@ from fleetbuild.files import sha256_of
 from fleetbuild.models import ReleaseFile
 
 
-def write_index(folder: Path, files: Iterable[ReleaseFile], *, copy: bool = False) -> Path:
+def write_index(folder: Path, files: Iterable[ReleaseFile]) -> Path:
     """Write the index of these files to `folder`/simple, replacing an old one atomically.
 
-    Links are relative, so that any web server can serve it. With `copy` the files are copied into
-    the folder, so that it can be moved.
+    The files are copied into the folder and links are relative, so that it can be moved and any
+    web server can serve it.
     """
     packages: dict[str, list[ReleaseFile]] = {}
     for file in files:
@@ -36,23 +36,21 @@ def write_index(folder: Path, files: Iterable[ReleaseFile], *, copy: bool = Fals
         _write_root(part, packages)
         for name, mine in sorted(packages.items()):
             home = folder / "simple" / name
-            links = {file.path.name: _link(file, folder, home, copy) for file in mine}
+            links = {file.path.name: _link(file, folder, home) for file in mine}
             _write_package(part / name, name, mine, links)
         shutil.rmtree(folder / "simple", ignore_errors=True)
         part.rename(folder / "simple")
     return folder / "simple"
 
 
-def _link(file: ReleaseFile, folder: Path, home: Path, copy: bool) -> str:
-    path = file.path
-    if copy:
-        path = folder / "files" / file.path.name
-        path.parent.mkdir(exist_ok=True)
-        if not (path.is_file() and sha256_of(path) == file.sha256):
-            _copy(file.path, path)
-        for beside in file.path.parent.iterdir():  # what extensions wrote about the wheel
-            if beside.name.startswith(f"{path.name}.") and beside.parent != path.parent:
-                _copy(beside, path.with_name(beside.name))
+def _link(file: ReleaseFile, folder: Path, home: Path) -> str:
+    path = folder / "files" / file.path.name
+    path.parent.mkdir(exist_ok=True)
+    if not (path.is_file() and sha256_of(path) == file.sha256):
+        _copy(file.path, path)
+    for beside in file.path.parent.iterdir():  # what extensions wrote about the wheel
+        if beside.name.startswith(f"{path.name}.") and beside.parent != path.parent:
+            _copy(beside, path.with_name(beside.name))
     return quote(os.path.relpath(path, home))
 
 

@@ -1,15 +1,18 @@
-"""Read the metadata of a source without running any of its code.
+"""Read the files and the metadata of a source without running any of its code.
 
-In: an sdist, archive or tree. Out: `SourceMetadata`.
+In: an sdist, archive or tree. Out: its files, `SourceMetadata`.
 """
 
 from __future__ import annotations
 
+import os
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from email.parser import HeaderParser
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from fleetbuild.models._base import Frozen
 
 _DEFAULT_BACKEND = "setuptools.build_meta:__legacy__"  # PEP 517's, for a source that names none
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
+_METADATA = ("PKG-INFO", "pyproject.toml")
 MAX_TEXT = 1 << 20
 _MAX_LINE = 10_000  # the work for a key of many parts grows with its square
 MAX_MEMBERS = 500_000
@@ -41,15 +45,21 @@ class SourceMetadata(Frozen):
 def read_source(path: Path) -> SourceMetadata:
     """Return the static metadata of an sdist, archive or tree."""
     if path.is_dir():
-        texts = {name: _text_of(path / name) for name in ("PKG-INFO", "pyproject.toml")}
+        texts = {name: _text_of(path / name) for name in _METADATA}
     else:
-        texts = _texts_of_archive(path)
+        texts = {}
+        with reading(path):
+            for name, read in source_files(path):
+                if name in _METADATA:
+                    texts[name] = read()
+                if len(texts) == len(_METADATA):
+                    break
     return read_texts(texts, str(path))
 
 
 def read_texts(texts: Mapping[str, str], source: str) -> SourceMetadata:
     """Return the static metadata in the texts of PKG-INFO and pyproject.toml."""
-    pyproject = parse_toml(texts.get("pyproject.toml") or "", source)
+    pyproject = _parse_toml(texts.get("pyproject.toml") or "", source)
     system = _table(pyproject.get("build-system"))
     pkg_info = texts.get("PKG-INFO") or ""
     project = _table(pyproject.get("project"))
@@ -127,12 +137,11 @@ def _identity(pkg_info: str, project: dict[str, Any]) -> tuple[str | None, str |
         return name and str(name), None
 
 
-def _texts_of_archive(path: Path) -> dict[str, str]:
-    """Return the topmost metadata files, at most one folder deep as in an sdist."""
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise ConfigError if a file cannot be read as a source."""
     try:
-        if zipfile.is_zipfile(path):
-            return _texts_of_zip(path)
-        return _texts_of_tar(path)
+        yield
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:
         raise ConfigError(
             f"{path} cannot be read as a source archive: {problem}.",
@@ -140,34 +149,24 @@ def _texts_of_archive(path: Path) -> dict[str, str]:
         ) from None
 
 
-def _texts_of_tar(path: Path) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    size = 0
-    with tarfile.open(path, "r:*") as tar:
-        for count, member in enumerate(tar):
-            size += member.size
-            if count > MAX_MEMBERS or size > MAX_BYTES:
-                raise ValueError("it contains too many files for a source")
-            if (name := _wanted(member.name)) and member.isfile() and member.size <= MAX_TEXT:
-                file = tar.extractfile(member)
-                texts[name] = file.read().decode("utf-8", "replace") if file else ""
-            if len(texts) == 2:
-                break
-    return texts
+def source_files(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield each file, by its path below the topmost folder, and a way to read it.
+
+    A text that is too long for a source's own files is read as empty.
+    """
+    if path.is_dir():
+        return _files_of_tree(path)
+    return _files_of_zip(path) if zipfile.is_zipfile(path) else _files_of_tar(path)
 
 
-def _texts_of_zip(path: Path) -> dict[str, str]:
-    with zipfile.ZipFile(path) as archive:
-        return {
-            name: archive.read(member).decode("utf-8", "replace")
-            for member in archive.infolist()
-            if (name := _wanted(member.filename)) and member.file_size <= MAX_TEXT
-        }
-
-
-def _wanted(member: str) -> str | None:
-    parts = member.removeprefix("./").split("/")
-    return parts[-1] if len(parts) <= 2 and parts[-1] in ("PKG-INFO", "pyproject.toml") else None
+def _files_of_tree(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    for count, (folder, folders, files) in enumerate(os.walk(path)):
+        if count > MAX_MEMBERS:
+            raise ValueError("it contains too many folders for a source")
+        folders[:] = sorted(each for each in folders if each == ".cargo" or each[0] != ".")
+        for name in files:
+            file = Path(folder, name)
+            yield str(file.relative_to(path)), partial(_text_of, file)
 
 
 def _text_of(path: Path) -> str:
@@ -176,7 +175,39 @@ def _text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def parse_toml(text: str, source: str) -> dict[str, Any]:
+def _files_of_zip(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist()[:MAX_MEMBERS]:
+            yield _below(member.filename), partial(_zipped_text, archive, member)
+
+
+def _zipped_text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
+    fits = member.file_size <= MAX_TEXT
+    return archive.read(member).decode("utf-8", "replace") if fits else ""
+
+
+def _files_of_tar(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    size = 0
+    with tarfile.open(path, "r:*") as tar:
+        for count, member in enumerate(tar):
+            size += member.size
+            if count > MAX_MEMBERS or size > MAX_BYTES:
+                raise ValueError("it contains too many files for a source")
+            if member.isfile():
+                yield _below(member.name), partial(_member_text, tar, member)
+
+
+def _member_text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    file = tar.extractfile(member) if member.size <= MAX_TEXT else None
+    return file.read().decode("utf-8", "replace") if file else ""
+
+
+def _below(member: str) -> str:
+    name = member.removeprefix("./")
+    return name.partition("/")[2] or name
+
+
+def _parse_toml(text: str, source: str) -> dict[str, Any]:
     """Return the content of a pyproject.toml; raise ConfigError if it is not TOML."""
     try:
         if any(len(line) > _MAX_LINE for line in text.splitlines()):

@@ -114,9 +114,9 @@ class ActionModule(ActionBase):
 
     def _fetch_file(self, there: str, here: str) -> None:
         most = _LARGEST.get(os.path.splitext(there)[1], _LARGEST[".sha256"])
-        resource.setrlimit(
-            resource.RLIMIT_FSIZE, (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
-        )
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
         with watched(self._host):
             self._connection.fetch_file(there, here)
 

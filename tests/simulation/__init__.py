@@ -16,6 +16,6 @@ full disk.
 
 Not modelled: what the roles' YAML says and Ansible does with it; SSH; signatures; disks
 that lose unflushed data; two modules on one node between two changes of a file; nodes that answer
-with what the gate of replies would refuse. tests/faults plays schedules on real nodes, and is the
+with what the check of replies would refuse. tests/faults plays schedules on real nodes, and is the
 check of this one.
 """

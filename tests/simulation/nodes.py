@@ -406,7 +406,7 @@ class SimulatedNode:
         return {"ansible_facts": {"build_wheel_result": result}}
 
     def _tell_lies(self, state: str, reply: Reply) -> Reply:
-        if said := reply.get("verification"):  # the gate turns advice into a sentence
+        if said := reply.get("verification"):  # the check of replies turns advice into a sentence
             reply["verification"] = {**said, "fix": " ".join(map(str, said["fix"]))}
         if self.liar == "has all" and state == "begun":
             return {**reply, "missing": [], "complete": True}

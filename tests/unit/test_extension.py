@@ -78,6 +78,16 @@ def test_a_broken_extension_is_an_error_with_its_package(site: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
+def test_a_command_of_a_group_that_is_not_there_is_an_error_with_its_module(site: Path) -> None:
+    (site / "stranger.py").write_text(
+        CODE.replace("paint,)", "paint_wall,)").replace("def paint(", "def paint_wall(")
+    )
+    run = fleetbuild(site, "--help")
+    assert run.returncode == 2
+    assert "has the command paint_wall, but not its group paint" in run.stderr
+    assert "uninstall the package of stranger" in run.stderr
+
+
 def test_a_section_that_no_extension_has_is_an_unknown_key() -> None:
     with pytest.raises(ConfigError, match="unknown key 'paint'"):
         parse_config("paint: {colour: blue}")

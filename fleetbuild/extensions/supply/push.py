@@ -74,7 +74,7 @@ def push_to_folder(plan: Plan, store: Store, folder: Path) -> Pushed:
             _refuse_change(published.get(file.path.name), file, folder / group)
             (present if file.path.name in published else new).append(f"{group}/{file.path.name}")
         kept = [published[name] for name in published.keys() - {file.path.name for file in files}]
-        write_index(folder / group, [*files, *kept], copy=True)
+        write_index(folder / group, [*files, *kept])
         groups.append(group)
     table = write_variants(plan, store, groups, folder, keep=True) if groups else None
     return Pushed(tuple(new), tuple(present), table)

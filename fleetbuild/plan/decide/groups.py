@@ -58,13 +58,8 @@ def group_members(
     facts: Mapping[str, Facts],
     packages: Sequence[Package],
     config: Config,
-    *,
-    are_nodes: bool = True,
 ) -> tuple[DraftGroup, ...]:
-    """Return the groups of members with the same target, sorted by name.
-
-    Members are nodes, or named targets: these get groups without nodes.
-    """
+    """Return the groups of members with the same target, sorted by name."""
     members: dict[Target, list[str]] = {}
     for name in sorted(targets):
         members.setdefault(targets[name], []).append(name)
@@ -78,7 +73,7 @@ def group_members(
         DraftGroup(
             target=target.with_floor(floors[target]),
             members={name: facts[name] for name in names},
-            nodes=tuple(names) if are_nodes else (),
+            nodes=tuple(names),
             builders=tuple(sorted(names, key=lambda name: builder_rank(name, facts[name]))),
             python_version=min((versions[name] for name in names), key=version_key),
             wheel_targets={

@@ -6,14 +6,12 @@ a recipe. A build runs on a node; here its backend is asked inside a sandbox, or
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable
 from email.parser import HeaderParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from fleetbuild.audit.archive import BROKEN
-from fleetbuild.audit.metadata import same
+from fleetbuild.audit.metadata import metadata_of, same
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.resolution import LockRequest, Resolution, Source, StaticMetadata
@@ -86,8 +84,9 @@ _MAX_TEXT = 1 << 20
 
 def metadata_of_wheel(file: LockedFile, settings: IndexSettings) -> StaticMetadata | None:
     """Return what a wheel requires; None if it cannot be read, or is for another version."""
+    text: str | None
     if file.url.startswith("file://"):
-        text = _of_archive(Path(unquote(urlsplit(file.url).path)))
+        text = metadata_of(Path(unquote(urlsplit(file.url).path)))
     else:
         address = reveal(f"{file.url}.metadata", settings.tokens)
         text = read_text(address, _MAX_TEXT, settings.credentials)
@@ -99,17 +98,3 @@ def metadata_of_wheel(file: LockedFile, settings: IndexSettings) -> StaticMetada
     return StaticMetadata(
         name=file.name, version=file.version, requires=requires, requires_python=python
     )
-
-
-def _of_archive(path: Path) -> str | None:
-    try:
-        with zipfile.ZipFile(path) as wheel:
-            (member,) = (
-                info
-                for info in wheel.infolist()
-                if info.filename.count("/") == 1 and info.filename.endswith(".dist-info/METADATA")
-            )
-            with wheel.open(member) as file:
-                return file.read(_MAX_TEXT).decode("utf-8", "replace")
-    except BROKEN:
-        return None

@@ -5,27 +5,21 @@ In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, re
 
 from __future__ import annotations
 
-import os
 import re
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from email.parser import HeaderParser
 from pathlib import Path
 
-from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.errors import ConfigError
 from fleetbuild.models._base import Frozen
 from fleetbuild.store.sources import (
-    MAX_BYTES,
-    MAX_MEMBERS,
-    MAX_TEXT,
     SourceMetadata,
-    parse_toml,
     read_texts,
+    reading,
+    requirements_of_metadata,
+    source_files,
 )
 
 _GPU_FILE = re.compile(r"\.(cu|cuh|hip)$")
@@ -119,21 +113,17 @@ def survey_source(path: Path) -> SourceSurvey:
     """Return the facts that the files of an sdist, archive or tree show, without running them."""
     names: list[str] = []
     texts: dict[str, str] = {}
-    try:
-        for name, read in _files(path):
+    with reading(path):
+        for name, read in source_files(path):
             names.append(name)
             if name in _TEXTS or name.endswith(_CARGO):
                 texts[name] = read()
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:
-        raise ConfigError(
-            f"{path} cannot be read as a source archive: {problem}.",
-            "Name an sdist (.tar.gz), a .zip, or a source tree.",
-        ) from None
+    metadata = read_texts(texts, str(path))
     setup, cmake = texts.get("setup.py", ""), texts.get("CMakeLists.txt", "")
     parts = [name for name in names if not _ASIDE.search(name)]
     return SourceSurvey(
-        metadata=read_texts(texts, str(path)),
-        requires=_requires(texts, str(path)),
+        metadata=metadata,
+        requires=_requires(metadata, texts.get("PKG-INFO", "")),
         gpu_files=tuple(sorted(name for name in parts if _GPU_FILE.search(name))),
         compiled=any(_COMPILED_FILE.search(name) for name in parts),
         torch_extension=bool(_TORCH_EXTENSION.search(setup)),
@@ -178,18 +168,18 @@ def _name(requirement: str) -> str:
         return ""
 
 
-def _requires(texts: Mapping[str, str], source: str) -> tuple[str, ...] | None:
-    """Return the run-time requirements that pyproject.toml or PKG-INFO states, without extras."""
-    project = parse_toml(texts.get("pyproject.toml", ""), source).get("project", {})
-    if "name" in project and "dependencies" not in project.get("dynamic", ()):
-        return _valid(project.get("dependencies", ()))
-    pkg_info = texts.get("PKG-INFO", "")
-    raw, _ = parse_email(pkg_info)
-    if not pkg_info or "requires-dist" in map(str.lower, raw.get("dynamic", ())):
+def _requires(metadata: SourceMetadata, pkg_info: str) -> tuple[str, ...] | None:
+    """Return the run-time requirements that a source states, without extras; None without any.
+
+    A PKG-INFO from before static metadata may name some, and a setup.py of that time leaves them
+    out, so that none say nothing.
+    """
+    if metadata.requires is not None:
+        return _valid(metadata.requires)
+    headers = HeaderParser().parsestr(pkg_info)
+    if "requires-dist" in map(str.lower, headers.get_all("Dynamic") or ()):
         return None
-    valid = _valid(raw.get("requires_dist", ()))
-    # A setup.py of the time before static metadata leaves them out of PKG-INFO.
-    return valid if valid or raw.get("metadata_version", "") >= "2.2" else None
+    return _valid(requirements_of_metadata(pkg_info)[0]) or None
 
 
 def _valid(requirements: Iterable[object]) -> tuple[str, ...]:
@@ -197,58 +187,3 @@ def _valid(requirements: Iterable[object]) -> tuple[str, ...]:
     texts = [text for text in map(str, requirements) if _name(text) and "{" not in text]
     valid = map(Requirement, texts)
     return tuple(sorted(str(each) for each in valid if "extra" not in str(each.marker)))
-
-
-def _files(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield each file, by its path below the topmost folder, and a way to read it."""
-    if path.is_dir():
-        return _files_of_tree(path)
-    return _files_of_zip(path) if zipfile.is_zipfile(path) else _files_of_tar(path)
-
-
-def _files_of_tree(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    for count, (folder, folders, files) in enumerate(os.walk(path)):
-        if count > MAX_MEMBERS:
-            raise ValueError("it contains too many folders for a source")
-        folders[:] = sorted(each for each in folders if each == ".cargo" or each[0] != ".")
-        for name in files:
-            file = Path(folder, name)
-            yield str(file.relative_to(path)), partial(_bounded, file)
-
-
-def _bounded(file: Path) -> str:
-    if not file.is_file() or file.stat().st_size > MAX_TEXT:
-        return ""
-    return file.read_text(encoding="utf-8", errors="replace")
-
-
-def _files_of_zip(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist()[:MAX_MEMBERS]:
-            yield _below(member.filename), partial(_zipped_text, archive, member)
-
-
-def _zipped_text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
-    fits = member.file_size <= MAX_TEXT
-    return archive.read(member).decode("utf-8", "replace") if fits else ""
-
-
-def _files_of_tar(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    size = 0
-    with tarfile.open(path, "r:*") as tar:
-        for count, member in enumerate(tar):
-            size += member.size
-            if count > MAX_MEMBERS or size > MAX_BYTES:
-                raise ValueError("it contains too many files for a source")
-            if member.isfile():
-                yield _below(member.name), partial(_member_text, tar, member)
-
-
-def _member_text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
-    file = tar.extractfile(member) if member.size <= MAX_TEXT else None
-    return file.read().decode("utf-8", "replace") if file else ""
-
-
-def _below(member: str) -> str:
-    name = member.removeprefix("./")
-    return name.partition("/")[2] or name

@@ -191,7 +191,7 @@ def test_another_file_is_found_by_its_hash(store: Store, stored: StoredWheel) ->
 def test_exports_carry_the_provenance(tmp_path: Path, store: Store, built: Path) -> None:
     stored = store.add(built, planned(), built_on="a", seconds=1)
     file = ReleaseFile(name="hnswlib", path=stored.path, sha256=stored.sha256)
-    write_index(tmp_path / "out", [file], copy=True)
+    write_index(tmp_path / "out", [file])
     report = provenance_of(tmp_path / "out" / "files" / built.name, Store(tmp_path / "no"))
     assert states(report)["hash"] == "ok"
 

@@ -67,6 +67,21 @@ def test_requirements_known_only_at_build_time_are_unknown(tmp_path):
     assert survey_source(tmp_path / "tree").requires is None
 
 
+@pytest.mark.parametrize("text", ['project = "name"', '[project]\nname = "x"\ndependencies = 5\n',
+                                  '[project]\nname = "x"\ndynamic = 5\n'])  # fmt: skip
+def test_a_project_of_other_types_requires_nothing_that_is_known(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert not survey_source(tmp_path).requires
+
+
+def test_requirements_of_an_older_pkg_info_count_if_it_has_some(tmp_path):
+    head = "Metadata-Version: 2.1\nName: x\nVersion: 1\n"
+    (tmp_path / "PKG-INFO").write_text(head)
+    assert survey_source(tmp_path).requires is None
+    (tmp_path / "PKG-INFO").write_text(f"{head}Requires-Dist: a\nRequires-Dist: b; extra == 'c'\n")
+    assert survey_source(tmp_path).requires == ("a",)
+
+
 def test_requirements_that_a_recipe_would_render_are_left_out(tmp_path):
     asks = '["a @ https://x/{{ 1 }}", "b; extra == \'more\'", "c"]'
     assert survey_source(make_sdist(tmp_path, "x", requires=asks)).requires == ("c",)

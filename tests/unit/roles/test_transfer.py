@@ -110,6 +110,19 @@ def test_more_than_a_wheel_may_have_is_not_written(
     assert (tmp_path / "here" / "build.log").stat().st_size <= 1000
 
 
+def test_a_lower_limit_of_this_machine_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    limits = SimpleNamespace(RLIMIT_FSIZE=1, RLIM_INFINITY=-1, getrlimit=lambda _: (1000, 1000))
+    limits.setrlimit = lambda _, both: asked.append(both)
+    monkeypatch.setattr(transfer, "resource", limits)
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "a.whl").write_text("a wheel")
+    assert fetch(tmp_path, {"path": "a.whl"})[0]["changed"]
+    assert asked == [(1000, 1000)]
+
+
 def test_another_user_copies_what_the_user_who_logs_in_got(tmp_path: Path) -> None:
     own, there = tmp_path / "own", tmp_path / "there"
     (there / "ab").mkdir(parents=True)
