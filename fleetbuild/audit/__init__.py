@@ -6,7 +6,7 @@ content gives a sentence and never a traceback.
 
 from fleetbuild.audit.check import check_wheel
 from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit
-from fleetbuild.audit.wheel import audit_wheel, file_names, needed_libraries
+from fleetbuild.audit.wheel import audit_wheel, needed_libraries
 
 __all__ = [
     "ElfAudit",
@@ -14,6 +14,5 @@ __all__ = [
     "WheelAudit",
     "audit_wheel",
     "check_wheel",
-    "file_names",
     "needed_libraries",
 ]

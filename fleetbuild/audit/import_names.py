@@ -6,13 +6,29 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from fleetbuild.audit.apart import read_apart
+from fleetbuild.audit.archive import BROKEN
+
 
 def import_names(wheel: Path) -> tuple[str, ...]:
     """Return the top-level modules of a wheel; private ones only if all are private."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = top_level(archive.namelist())
+    names = top_level(members(wheel))
     public = tuple(name for name in names if not name.startswith("_"))
     return public or names
+
+
+def members(wheel: Path) -> tuple[str, ...]:
+    """Return the names of a wheel's files; () if it cannot be read."""
+    return tuple(read_apart(members_here, wheel) or ())
+
+
+def members_here(wheel: Path) -> list[str]:
+    """Read the names in this process, the separate one."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.namelist()
+    except BROKEN:
+        return []
 
 
 def top_level(files: Iterable[str]) -> tuple[str, ...]:

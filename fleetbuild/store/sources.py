@@ -1,4 +1,4 @@
-"""Read the metadata of a source without running any of its code.
+"""Read the metadata of a source without running any of its code, in a separate process.
 
 In: an sdist, archive or tree. Out: `SourceMetadata`.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.errors import ConfigError
 from fleetbuild.models._base import Frozen
 
@@ -40,6 +41,29 @@ class SourceMetadata(Frozen):
 
 def read_source(path: Path) -> SourceMetadata:
     """Return the static metadata of an sdist, archive or tree."""
+    return SourceMetadata.model_validate(read_strange(source_here, path))
+
+
+def read_strange(read: Callable[[Path], object], path: Path) -> Any:
+    """Return what a function finds in a source, in the separate process; raise ConfigError."""
+    if not (path.is_file() or path.is_dir()):  # such as a pipe or a device, which never ends
+        raise unreadable(path, "it is neither a file nor a folder")
+    found = read_apart(read, path)
+    if found is None:
+        raise unreadable(path, f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}")
+    return found
+
+
+def unreadable(path: Path, why: object) -> ConfigError:
+    """Return the error about a file that is no source."""
+    return ConfigError(
+        f"{path} cannot be read as a source archive: {why}.",
+        "Name an sdist (.tar.gz), a .zip, or a source tree.",
+    )
+
+
+def source_here(path: Path) -> SourceMetadata:
+    """Read the metadata in this process, the separate one."""
     if path.is_dir():
         texts = {name: _text_of(path / name) for name in ("PKG-INFO", "pyproject.toml")}
     else:
@@ -134,10 +158,7 @@ def _texts_of_archive(path: Path) -> dict[str, str]:
             return _texts_of_zip(path)
         return _texts_of_tar(path)
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:
-        raise ConfigError(
-            f"{path} cannot be read as a source archive: {problem}.",
-            "Name an sdist (.tar.gz), a .zip, or a source tree.",
-        ) from None
+        raise unreadable(path, problem) from None
 
 
 def _texts_of_tar(path: Path) -> dict[str, str]:

@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -24,7 +23,7 @@ from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
 from fleetbuild.audit.evidence import undecided, use_of
-from fleetbuild.audit.import_names import import_names
+from fleetbuild.audit.import_names import import_names, members
 from fleetbuild.audit.verdict import LEVEL, Verdict
 from fleetbuild.errors import BlockedError
 from fleetbuild.hardware.cpu_models import emulated_features, qemu_cpu
@@ -239,10 +238,8 @@ def _feature_words() -> dict[str, frozenset[str]]:
 
 def _modules(wheel: Path) -> list[str]:
     """Return what a wheel brings to import: its packages, then its extension modules."""
-    with zipfile.ZipFile(wheel) as archive:
-        paths = [PurePosixPath(name) for name in archive.namelist()]
     found = []
-    for path in paths:
+    for path in map(PurePosixPath, members(wheel)):
         match = _EXTENSION.fullmatch(path.name)
         parts = (*path.parts[:-1], match["name"]) if match else ()
         aside = _ASIDE & set(parts) or any(LEVEL.search(part) for part in parts)
@@ -252,8 +249,7 @@ def _modules(wheel: Path) -> list[str]:
 
 
 def _top_level(wheel: Path) -> frozenset[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        return frozenset(name.split("/")[0] for name in archive.namelist())
+    return frozenset(name.split("/")[0] for name in members(wheel))
 
 
 def _qemu() -> str:

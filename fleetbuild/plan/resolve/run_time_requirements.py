@@ -12,6 +12,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from fleetbuild.audit.apart import read_apart
 from fleetbuild.audit.archive import BROKEN
 from fleetbuild.audit.metadata import same
 from fleetbuild.models import LockedFile
@@ -87,7 +88,7 @@ _MAX_TEXT = 1 << 20
 def metadata_of_wheel(file: LockedFile, settings: IndexSettings) -> StaticMetadata | None:
     """Return what a wheel requires; None if it cannot be read, or is for another version."""
     if file.url.startswith("file://"):
-        text = _of_archive(Path(unquote(urlsplit(file.url).path)))
+        text = read_apart(metadata_here, Path(unquote(urlsplit(file.url).path)))
     else:
         address = reveal(f"{file.url}.metadata", settings.tokens)
         text = read_text(address, _MAX_TEXT, settings.credentials)
@@ -101,7 +102,8 @@ def metadata_of_wheel(file: LockedFile, settings: IndexSettings) -> StaticMetada
     )
 
 
-def _of_archive(path: Path) -> str | None:
+def metadata_here(path: Path) -> str | None:
+    """Read a wheel's METADATA in this process, the separate one."""
     try:
         with zipfile.ZipFile(path) as wheel:
             (member,) = (

@@ -17,7 +17,6 @@ from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.errors import ConfigError
 from fleetbuild.models._base import Frozen
 from fleetbuild.store.sources import (
     MAX_BYTES,
@@ -25,7 +24,9 @@ from fleetbuild.store.sources import (
     MAX_TEXT,
     SourceMetadata,
     parse_toml,
+    read_strange,
     read_texts,
+    unreadable,
 )
 
 _GPU_FILE = re.compile(r"\.(cu|cuh|hip)$")
@@ -117,6 +118,11 @@ class SourceSurvey(Frozen):
 
 def survey_source(path: Path) -> SourceSurvey:
     """Return the facts that the files of an sdist, archive or tree show, without running them."""
+    return SourceSurvey.model_validate(read_strange(survey_here, path))
+
+
+def survey_here(path: Path) -> SourceSurvey:
+    """Read the files in this process, the separate one."""
     names: list[str] = []
     texts: dict[str, str] = {}
     try:
@@ -125,10 +131,7 @@ def survey_source(path: Path) -> SourceSurvey:
             if name in _TEXTS or name.endswith(_CARGO):
                 texts[name] = read()
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:
-        raise ConfigError(
-            f"{path} cannot be read as a source archive: {problem}.",
-            "Name an sdist (.tar.gz), a .zip, or a source tree.",
-        ) from None
+        raise unreadable(path, problem) from None
     setup, cmake = texts.get("setup.py", ""), texts.get("CMakeLists.txt", "")
     parts = [name for name in names if not _ASIDE.search(name)]
     return SourceSurvey(
