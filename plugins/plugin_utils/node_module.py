@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 
 from . import advice, replies
 
-_MEMORY = 512 << 20  # for a reply over ssh, while Ansible collects it
+_MEMORY = 64 << 20  # for a reply over ssh, while Ansible collects it
 
 
 class NodeModule(ActionBase):
