@@ -82,7 +82,10 @@ def test_an_optional_file_that_is_missing_fails_nothing_and_another_does(tmp_pat
     assert "was not fetched" in result["msg"]
 
 
-def test_a_lost_connection_does_not_count_as_a_missing_file(tmp_path: Path) -> None:
+def test_a_lost_connection_does_not_count_as_a_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
     made = action(folder="/node", fetch=[{"path": "x.log", "optional": True}], dest=str(tmp_path))
 
     def lose(*_: str) -> None:
@@ -153,7 +156,11 @@ def test_what_a_node_prints_while_files_are_sent_fills_no_memory(
     assert "more than fleetbuild reads" in made.run(None, ABOUT)["msg"]
 
 
-def test_the_error_of_a_transfer_quotes_little_of_what_a_node_printed(tmp_path: Path) -> None:
+def test_the_error_of_a_transfer_quotes_little_of_what_a_node_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+
     def fail(there: str, here: str) -> None:
         raise AnsibleError("x" * 10**7)
 
