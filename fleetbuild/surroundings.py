@@ -1,12 +1,14 @@
 """Refuse folders with settings that another user could have written, and files outside a folder.
 
-In: the environment, an inventory's path, names of files. Out: nothing, or `UsageError`.
+In: the environment, the current folder, an inventory's path, names of files. Out: nothing, or
+`UsageError`.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -40,6 +42,31 @@ def refuse_foreign_home(environ: Mapping[str, str] = os.environ) -> None:
         )
 
 
+def refuse_foreign_ansible_cfg(environ: Mapping[str, str] = os.environ) -> None:
+    """Raise UsageError if Ansible would read an ansible.cfg in a current folder of another user.
+
+    It may name plugins, which run as this user. Ansible leaves out only folders where all can
+    write.
+    """
+    folder = Path.cwd()
+    if environ.get("ANSIBLE_CONFIG") or not is_there(folder / "ansible.cfg"):
+        return
+    owner = folder.stat().st_uid
+    if owner not in _trusted(environ):
+        raise UsageError(
+            f"{folder} belongs to {user_name(owner)}, and Ansible would run the plugins that the"
+            " ansible.cfg there names as you.",
+            "Go to a folder of your own. Or, if you trust that user:"
+            f" ANSIBLE_CONFIG={shlex.quote(str(folder / 'ansible.cfg'))} fleetbuild …",
+        )
+
+
+def _trusted(environ: Mapping[str, str]) -> set[int]:
+    """Return whose folders this user may work in: root's, the own ones, those of sudo's caller."""
+    own = os.geteuid()
+    return {0, own} | ({int(environ.get("SUDO_UID") or 0)} if own == 0 else set())
+
+
 def folder_of(inventory: str) -> Path:
     """Return the folder in which an inventory lies; the current one for a list of hosts."""
     source = Path(inventory)
@@ -57,10 +84,7 @@ def refuse_foreign_folder(source: str, folder: Path | None = None) -> None:
         status = folder.stat()
     except OSError:  # who reads the inventory says why
         return
-    trusted = {0, os.geteuid()}
-    if os.geteuid() == 0:  # in one's own folder
-        trusted.add(int(os.environ.get("SUDO_UID") or 0))
-    if status.st_uid not in trusted and "/" not in source:
+    if status.st_uid not in _trusted(os.environ) and "/" not in source:
         raise UsageError(
             f"{folder.absolute()} belongs to {user_name(status.st_uid)}, whose inventory,"
             " fleetbuild.yml and recipes would be used, and they run commands as you.",

@@ -25,6 +25,7 @@ from typing import Any
 from fleetbuild.ansible import _watch
 from fleetbuild.ansible.alive import end_connections, signal_run
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.surroundings import refuse_foreign_ansible_cfg
 
 # Settings that turn off messages and prompts for a person at a terminal.
 _QUIET = {
@@ -257,6 +258,7 @@ def _place(private: Path, env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _variables(private: Path, env: Mapping[str, str]) -> dict[str, str]:
+    refuse_foreign_ansible_cfg()
     own = {
         "FLEETBUILD_RUN": str(private),
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),

@@ -1,30 +1,33 @@
-"""Read wheels in a separate process with limits on processor time and memory.
+"""Read wheels and sources in a separate process with limits on processor time and memory.
 
-In: a wheel of anybody. Out: its audit. A hostile wheel of a kilobyte can make work for hours. Such
-a file is named and left, and other wheels are read meanwhile. Nothing of a wheel is read in the
-process of the command: one for each thread that reads goes from wheel to wheel.
+In: a function, and files of anybody. Out: what it finds. A hostile file of a kilobyte can make work
+for hours or unpack to more than memory holds. It is named and left, and others are read meanwhile.
+Nothing of a package is read in the process of the command: one for each thread that reads goes from
+file to file.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib
 import json
 import os
+import pkgutil
 import resource
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from pydantic import BaseModel
+
+from fleetbuild.errors import ConfigError
 
 # Of processor time: for each wheel or file, for each MiB that it is packed into, and at most for a
 # file and for a wheel. Code of real libraries takes a third of it at most (torch's 109 MiB: 18 s);
@@ -44,14 +47,15 @@ class TooMuchError(Exception):
     """A file takes more processor time to read than it is given."""
 
 
-def read_apart(what: str, *paths: Path, **options: object) -> Any:
-    """Return what a reader of `_READERS` finds out about these wheels; None beyond the limits.
+def read_apart(read: Callable[..., object], *paths: Path, **options: object) -> Any:
+    """Return what a function of a module finds out about these files; None beyond the limits.
 
-    Raises KeyboardInterrupt if Ctrl-C, or a terminal that closes, ended the process.
+    Raises its ConfigError, and KeyboardInterrupt if Ctrl-C, or a terminal that closes, ended the
+    process.
     """
     sizes = (path.stat().st_size for path in paths if path.exists())
     request = {
-        "what": what,
+        "read": f"{read.__module__}:{read.__qualname__}",
         "paths": [str(path.absolute()) for path in paths],
         "options": options,
         "seconds": seconds_for(sum(sizes), SECONDS * len(paths)),
@@ -66,7 +70,10 @@ def read_apart(what: str, *paths: Path, **options: object) -> Any:
     if answer is None:
         return None
     _idle.append(reader)
-    return json.loads(answer)
+    found, problem = json.loads(answer)
+    if problem:
+        raise ConfigError(*problem)
+    return found
 
 
 def _reader() -> _Reader:
@@ -199,20 +206,6 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise TooMuchError
 
 
-# Module and function: they import this module.
-_READERS = {
-    "audit": "wheel:audit_here",
-    "needs": "needs:needs_here",
-    "download": "downloads:audit_here",
-    "size": "downloads:size_here",
-    "commands": "downloads:commands_here",
-    "owners": "ownership:owners_here",
-    "libraries": "wheel:libraries_here",
-    "names": "import_names:names_here",
-    "metadata": "metadata:metadata_here",
-}
-
-
 def main() -> None:
     """Answer each request of standard input on standard output, both lines of JSON."""
     for number in _ENDINGS:
@@ -222,9 +215,11 @@ def main() -> None:
     for line in sys.stdin:
         request: dict[str, Any] = json.loads(line)
         limit(request["seconds"])
-        module, _, name = _READERS[request["what"]].partition(":")
-        read = getattr(importlib.import_module(f"fleetbuild.audit.{module}"), name)
-        found = read(*map(Path, request["paths"]), **request["options"])
+        read, found, problem = pkgutil.resolve_name(request["read"]), None, None
+        try:
+            found = read(*map(Path, request["paths"]), **request["options"])
+        except ConfigError as error:
+            problem = error.message, error.fix
         document = found.model_dump(mode="json") if isinstance(found, BaseModel) else found
-        sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.write(json.dumps((document, problem)) + "\n")
         sys.stdout.flush()

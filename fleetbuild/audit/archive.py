@@ -25,6 +25,7 @@ MAX_MEMBER = 4 * 1024 * MIB
 MAX_TEXT = 16 * MIB  # METADATA, WHEEL, RECORD
 SUSPICIOUS_SIZE = 64 * MIB
 SUSPICIOUS_RATIO = 200
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _CHUNK = MIB
 
 # Exceptions that zipfile raises for a damaged archive.
@@ -121,5 +122,10 @@ def _member_problems(info: zipfile.ZipInfo) -> Iterator[str]:
     )
     if info.file_size > MAX_MEMBER or bomb:
         yield f"{name!r} unpacks {info.compress_size} bytes to {info.file_size}"
+    if info.compress_type not in METHODS:
+        yield f"{name!r} is compressed by a method that wheels do not use"
+    elif info.compress_size > info.file_size * 1.001 + 100:  # more than either needs
+        # Python stops at the size that is stated; installers unpack the rest and only then fail.
+        yield f"{name!r} has {info.compress_size} packed bytes and states only {info.file_size}"
     if info.flag_bits & 1:
         yield f"{name!r} is encrypted"

@@ -23,7 +23,7 @@ from fleetbuild.audit.entry_points import Unclear
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.search_paths import search_path_problems
 
-RULES = 3  # raised with every change of these rules, so that stored results are checked again
+RULES = 4  # raised with every change of these rules, so that stored results are checked again
 _ENOUGH = 5
 
 
@@ -31,7 +31,7 @@ def audit_download(
     path: Path, name: str, version: str, allowed: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Return what a downloaded wheel holds and may not."""
-    found = read_apart("download", path, name=name, version=version, allowed=tuple(allowed))
+    found = read_apart(audit_here, path, name=name, version=version, allowed=tuple(allowed))
     if found is None:
         return (f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}",)
     return tuple(found)
@@ -69,7 +69,7 @@ def installed_size(wheel: str) -> int:
 
     Wheels of a store never change, so each is read once.
     """
-    return int(read_apart("size", Path(wheel)) or 0)
+    return int(read_apart(size_here, Path(wheel)) or 0)
 
 
 def size_here(wheel: Path) -> int:
@@ -86,7 +86,7 @@ def size_here(wheel: Path) -> int:
 @cache
 def announced_commands(wheel: str) -> tuple[str, ...]:
     """Return the names that a wheel adds to the release's bin/, for the node to compare."""
-    return tuple(read_apart("commands", Path(wheel)) or ())
+    return tuple(read_apart(commands_here, Path(wheel)) or ())
 
 
 def commands_here(wheel: Path) -> tuple[str, ...]:

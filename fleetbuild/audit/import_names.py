@@ -12,17 +12,17 @@ from fleetbuild.audit.archive import BROKEN, Archive
 
 def import_names(wheel: Path) -> tuple[str, ...]:
     """Return the top-level modules of a wheel; private ones only if all are private."""
-    names = top_level(member_names(wheel))
+    names = top_level(members(wheel))
     public = tuple(name for name in names if not name.startswith("_"))
     return public or names
 
 
-def member_names(wheel: Path) -> tuple[str, ...]:
+def members(wheel: Path) -> tuple[str, ...]:
     """Return the names of a wheel's files; empty if its audit refuses the archive."""
-    return tuple(read_apart("names", wheel) or ())
+    return tuple(read_apart(members_here, wheel) or ())
 
 
-def names_here(wheel: Path) -> tuple[str, ...]:
+def members_here(wheel: Path) -> tuple[str, ...]:
     """Read the names in this process, the separate one."""
     try:
         with zipfile.ZipFile(wheel) as file:

@@ -37,7 +37,7 @@ class Metadata:
 
 def metadata_of(wheel: Path) -> str:
     """Return the text of a wheel's METADATA; empty if it has none that can be read."""
-    return str(read_apart("metadata", wheel) or "")
+    return str(read_apart(metadata_here, wheel) or "")
 
 
 def metadata_here(wheel: Path) -> str:

@@ -17,7 +17,7 @@ from fleetbuild.audit.wheel import read_elfs
 
 def read_needs(path: Path) -> WheelNeeds:
     """Return what each ELF file of a wheel needs; `problems` say which files are not readable."""
-    document = read_apart("needs", path)
+    document = read_apart(needs_here, path)
     if document is None:
         seconds = seconds_for(path.stat().st_size, SECONDS)
         return WheelNeeds(file=path.name, problems=(f"it {too_much(seconds)}",))

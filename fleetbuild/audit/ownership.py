@@ -47,7 +47,7 @@ def owners(
     The other package of the release does so by itself. Each wheel is opened once for both.
     """
     patterns = {name: tuple(files) for name, files in allowed.items()}
-    found = read_apart("owners", *paths, allowed=patterns)
+    found = read_apart(owners_here, *paths, allowed=patterns)
     if found is None:
         return ("the files of the wheels take too much time or memory to compare",), ()
     problems, warnings = found

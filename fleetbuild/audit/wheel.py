@@ -63,7 +63,7 @@ def audit_wheel(
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", "Name a wheel: a file that ends in .whl."
         ) from error
-    document = read_apart("audit", path, allowed=tuple(allowed), top_level=tuple(top_level))
+    document = read_apart(audit_here, path, allowed=tuple(allowed), top_level=tuple(top_level))
     if document is None:
         problems = (f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}",)
         return WheelAudit(file=path.name, sha256=sha256_of(path), problems=problems)
@@ -84,7 +84,7 @@ def audit_here(path: Path, allowed: Iterable[str], top_level: Collection[str]) -
 
 def needed_libraries(path: Path) -> tuple[str, ...]:
     """Return the linked libraries that a wheel does not contain; empty if it is damaged."""
-    return tuple(read_apart("libraries", path) or ())
+    return tuple(read_apart(libraries_here, path) or ())
 
 
 def libraries_here(path: Path) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from fleetbuild.audit.import_names import import_names, member_names
+from fleetbuild.audit.import_names import import_names, members
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.errors import UsageError
 from fleetbuild.files import raise_if_full
@@ -84,8 +84,8 @@ def _second_owners(
 def _wheels(release: Sequence[ReleaseFile]) -> Iterator[ReleaseFile]:
     """Yield each wheel with the libraries that it needs and that no wheel of the release has."""
     wanted = {name for file in release for name in file.needs}
-    names = (name for file in release for name in member_names(file.path)) if wanted else ()
-    brought = {PurePosixPath(name).name for name in names}
+    paths = (path for file in release if wanted for path in members(file.path))
+    brought = {PurePosixPath(path).name for path in paths}
     for file in release:
         yield file._replace(needs=tuple(name for name in file.needs if name not in brought))
 

@@ -1,4 +1,4 @@
-"""Read the files and the metadata of a source without running any of its code.
+"""Read a source's files and metadata in a separate process, without running any of its code.
 
 In: an sdist, archive or tree. Out: its files, `SourceMetadata`.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.errors import ConfigError
 from fleetbuild.models._base import Frozen
 
@@ -44,6 +45,29 @@ class SourceMetadata(Frozen):
 
 def read_source(path: Path) -> SourceMetadata:
     """Return the static metadata of an sdist, archive or tree."""
+    return SourceMetadata.model_validate(read_strange(source_here, path))
+
+
+def read_strange(read: Callable[[Path], object], path: Path) -> Any:
+    """Return what a function finds in a source, in the separate process; raise ConfigError."""
+    if not (path.is_file() or path.is_dir()):  # such as a pipe or a device, which never ends
+        raise unreadable(path, "it is neither a file nor a folder")
+    found = read_apart(read, path)
+    if found is None:
+        raise unreadable(path, f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}")
+    return found
+
+
+def unreadable(path: Path, why: object) -> ConfigError:
+    """Return the error about a file that is no source."""
+    return ConfigError(
+        f"{path} cannot be read as a source archive: {why}.",
+        "Name an sdist (.tar.gz), a .zip, or a source tree.",
+    )
+
+
+def source_here(path: Path) -> SourceMetadata:
+    """Read the metadata in this process, the separate one."""
     if path.is_dir():
         texts = {name: _text_of(path / name) for name in _METADATA}
     else:
@@ -143,10 +167,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, ValueError) as problem:
-        raise ConfigError(
-            f"{path} cannot be read as a source archive: {problem}.",
-            "Name an sdist (.tar.gz), a .zip, or a source tree.",
-        ) from None
+        raise unreadable(path, problem) from None
 
 
 def source_files(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:

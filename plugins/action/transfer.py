@@ -14,12 +14,12 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils import replies
-from ..plugin_utils.node_module import limit_memory, refusal
+from ..plugin_utils.node_module import limit_memory, refusal, short_errors
 from ..plugin_utils.stalls import Stalled, watched
 
 # The most bytes of a file that is fetched. A node may say another size than it sends.
 _LARGEST = {".whl": 8 << 30, ".log": 256 << 20, ".sha256": 4 << 20}
-_MEMORY = 512 << 20  # Ansible's last way collects a file in memory
+_MEMORY = 512 << 20  # beyond a file that is sent, which Ansible's last way holds in memory
 
 
 class ActionModule(ActionBase):
@@ -34,13 +34,18 @@ class ActionModule(ActionBase):
         kilobits = int(self._task.args.get("bandwidth") or 0)
         if kilobits:
             self._limit(kilobits)
-        try:
-            folder = replies.path(str(self._task.args["folder"]).rstrip("/"))
-            return self._fetch(folder, wanted) if wanted else self._send(folder, files)
-        except Stalled as problem:
-            return problem.result()
-        except ValueError:
-            return refusal("a folder that is not a plain path", "transfer", self._host)
+        if self._connection.transport == "ssh":
+            limit_memory(_MEMORY + max((os.path.getsize(f["path"]) for f in files), default=0))
+        with short_errors():
+            try:
+                folder = replies.path(str(self._task.args["folder"]).rstrip("/"))
+                return self._fetch(folder, wanted) if wanted else self._send(folder, files)
+            except Stalled as problem:
+                return problem.result()
+            except MemoryError:
+                return refusal("more than fleetbuild reads", "transfer", self._host)
+            except ValueError:
+                return refusal("a folder that is not a plain path", "transfer", self._host)
 
     def _limit(self, kilobits: int) -> None:
         """Limit what sftp and scp send, beside the options that the user gave them."""
@@ -89,8 +94,6 @@ class ActionModule(ActionBase):
         """Fetch files into a folder of the controller."""
         dest, lacking, changed = self._task.args["dest"], [], False
         os.makedirs(dest, exist_ok=True)
-        if self._connection.transport == "ssh":
-            limit_memory(_MEMORY)
         for file in wanted:
             there = replies.path(f"{folder}/{file['path']}")
             here = os.path.join(dest, os.path.basename(there))
@@ -103,7 +106,7 @@ class ActionModule(ActionBase):
                 raise
             except (AnsibleError, OSError, MemoryError) as problem:
                 if not file.get("optional"):
-                    return {"failed": True, "msg": f"{there} was not fetched: {problem}"}
+                    return {"failed": True, "msg": f"{there} was not fetched: {_short(problem)}"}
                 lacking.append(file["path"])
                 continue
             found = _sha256(here)
@@ -119,6 +122,10 @@ class ActionModule(ActionBase):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
         with watched(self._host):
             self._connection.fetch_file(there, here)
+
+
+def _short(problem: BaseException) -> str:
+    return str(replies.text(replies.TEXT)(str(problem)))
 
 
 def _name(file: dict[str, str]) -> str:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from . import advice, replies
 
-_MEMORY = 512 << 20  # for a reply over ssh, while Ansible collects it
+_MEMORY = 64 << 20  # for a reply over ssh, while Ansible collects it
 
 
 class NodeModule(ActionBase):
@@ -32,15 +35,16 @@ class NodeModule(ActionBase):
         is_async = bool(self._task.async_val)
         if self._connection.transport == "ssh":
             limit_memory(_MEMORY)
-        if is_async and not _is_plain(self._make_tmp_path()):  # Ansible gives it to sftp
-            return refusal("a temporary folder that is not a plain path", name, host)
         try:
-            reply = self._execute_module(
-                module_name=f"fleetbuild.core.{name}",
-                module_args=arguments,
-                task_vars=task_vars,
-                wrap_async=is_async,
-            )
+            with short_errors():
+                if is_async and not _is_plain(self._make_tmp_path()):  # Ansible gives it to sftp
+                    return refusal("a temporary folder that is not a plain path", name, host)
+                reply = self._execute_module(
+                    module_name=f"fleetbuild.core.{name}",
+                    module_args=arguments,
+                    task_vars=task_vars,
+                    wrap_async=is_async,
+                )
         except MemoryError:
             return refusal("more than fleetbuild reads", name, host)
         return checked_reply(reply, "async_wrapper" if is_async else name, arguments, host)
@@ -74,6 +78,17 @@ def refusal(what: str, name: str, host: str) -> dict[str, Any]:
         " and stopped work on this node.",
         "fix": f"Check {host} for a replaced Python, shell or sshd before using it again.",
     }
+
+
+@contextmanager
+def short_errors() -> Iterator[None]:
+    """Bound the text of Ansible's errors: they quote all that a node prints before it exits."""
+    try:
+        yield
+    except AnsibleError as problem:
+        is_lost = isinstance(problem, AnsibleConnectionFailure)
+        kind = AnsibleConnectionFailure if is_lost else AnsibleError
+        raise kind(replies.text(replies.TEXT)(str(problem))) from None
 
 
 def limit_memory(most: int) -> None:

@@ -24,7 +24,7 @@ from fleetbuild.plan.resolve.requirement_files import (
     read_lock,
     read_requirements,
 )
-from fleetbuild.plan.resolve.survey import survey_source
+from fleetbuild.plan.resolve.survey import survey_here
 from tests.factories.growth import filled, is_linear
 
 SECRET = "canary-91ac"
@@ -155,7 +155,7 @@ def test_the_files_of_a_source_are_read_in_linear_time(
 
         def read() -> None:
             with contextlib.suppress(FleetbuildError):
-                survey_source(folder)
+                survey_here(folder)
 
         return read
 

@@ -1,11 +1,17 @@
-"""Wheels of a kilobyte that are made to be slow, read in the separate process."""
+"""Wheels and sources that are made to be slow or large, read in the separate process."""
 
 from __future__ import annotations
 
 import ast
+import bz2
+import contextlib
+import gzip
+import os
+import resource
+import tarfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +24,12 @@ from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.metadata import metadata_of
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.ownership import _declares_namespace
+from fleetbuild.errors import ConfigError
+from fleetbuild.models import LockedFile
+from fleetbuild.plan.resolve.run_time_requirements import metadata_of_wheel
+from fleetbuild.plan.resolve.survey import survey_source
+from fleetbuild.store.index_config import IndexSettings
+from fleetbuild.store.sources import read_source
 from tests.factories.growth import filled, is_linear
 
 pytestmark = pytest.mark.no_cover
@@ -80,3 +92,51 @@ def test_wheels_are_opened_in_the_separate_process_alone() -> None:
         if name not in OTHERS:
             assert all(each.endswith("_here") or (name, each) == ("audit/ownership.py", "_opened")
                        for each in opened(file.read_text("utf-8"))), name  # fmt: skip
+
+
+_PIECE, _PIECES = bytes(16 << 20), 20  # 320 MB
+
+
+def _header_without_end(path: Path) -> None:
+    """Write a tar file whose first header is long."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, len(_PIECE) * _PIECES
+    path.write_bytes(gzip.compress(header.tobuf()) + gzip.compress(_PIECE) * _PIECES)
+
+
+def _text_without_end(path: Path) -> None:
+    """Write a zip file whose text has more bytes than it says."""
+    squeeze = bz2.BZ2Compressor()
+    packed = b"".join(map(squeeze.compress, [_PIECE] * _PIECES)) + squeeze.flush()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("demo-1.0/pyproject.toml", packed)
+        archive.writestr("demo-1.0.dist-info/METADATA", packed)
+    stored, bzip2 = (bytes([20, 0, 0, 0, method, 0]) for method in (0, zipfile.ZIP_BZIP2))
+    path.write_bytes(path.read_bytes().replace(stored, bzip2))
+
+
+def _published(path: Path) -> object:
+    url = path.rename(path.with_suffix(".whl")).as_uri()
+    file = LockedFile(name="demo", version="1.0", file="demo.whl", sha256="0" * 64, url=url)
+    return metadata_of_wheel(file, IndexSettings())
+
+
+@pytest.mark.parametrize("read", [read_source, survey_source, _published])
+@pytest.mark.parametrize("write", [_header_without_end, _text_without_end])
+def test_a_small_file_that_unpacks_to_much_fills_no_memory_of_this_process(
+    tmp_path: Path, write: Callable[[Path], None], read: Callable[[Path], object]
+) -> None:
+    write(path := tmp_path / "demo")
+    assert path.stat().st_size < 2 << 20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.suppress(ConfigError):
+        read(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10  # kB
+
+
+@pytest.mark.parametrize("read", [read_source, survey_source])
+def test_a_device_or_a_pipe_is_no_source(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="neither a file nor a folder"):
+            read(path)

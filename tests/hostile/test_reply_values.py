@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible import errors
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "plugins"))
@@ -367,3 +368,19 @@ def test_a_reply_that_fills_the_memory_fails_the_node() -> None:
 
     found = Action().ask({}, {"inventory_hostname": "h1"})
     assert "more than fleetbuild reads" in found["msg"]
+
+
+@pytest.mark.parametrize("kind", [errors.AnsibleError, errors.AnsibleConnectionFailure])
+def test_an_error_of_ansible_quotes_little_of_what_a_node_printed(kind: type[Exception]) -> None:
+    class Action(node_module.NodeModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self._task = SimpleNamespace(action="fleetbuild.core.build", async_val=0)
+            self._connection = SimpleNamespace(transport="local")
+
+        def _execute_module(self, **_: Any) -> dict[str, Any]:
+            raise kind("x" * 10**7)  # as for a command that ends with 255
+
+    with pytest.raises(kind) as error:
+        Action().ask({}, {"inventory_hostname": "h1"})
+    assert type(error.value) is kind
+    assert str(error.value) == "x" * replies.TEXT

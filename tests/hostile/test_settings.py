@@ -401,6 +401,25 @@ def test_a_folder_of_another_user_that_nobody_named_is_refused(tmp_path, monkeyp
     assert find_config(f"{folder}/hosts.yml")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_plugins_of_an_ansible_cfg_in_another_users_folder_do_not_run(tmp_path, monkeypatch):
+    folder, mark = tmp_path / "theirs", tmp_path / "mark"
+    (folder / "plugins").mkdir(parents=True)
+    (folder / "plugins/evil.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    (folder / "ansible.cfg").write_text("[defaults]\nvars_plugins = plugins\n")
+    (tmp_path / "hosts.yml").write_text("all: {hosts: {node: {}}}\n")
+    os.chown(folder, 41234, 41234)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    with pytest.raises(UsageError, match=r"belongs to user 41234.* run the plugins"):
+        read_inventory(tmp_path / "hosts.yml")
+    assert not mark.exists()
+    monkeypatch.setenv("ANSIBLE_CONFIG", "ansible.cfg")  # who names the file trusts that user
+    read_inventory(tmp_path / "hosts.yml")
+    assert mark.exists()
+
+
 def test_a_configuration_that_another_user_may_have_left_names_no_release(common, monkeypatch):
     monkeypatch.chdir(common)
     assert find_config("localhost,") is None

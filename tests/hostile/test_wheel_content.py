@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import tracemalloc
 import zipfile
 import zlib
@@ -56,6 +57,7 @@ ATTACKS = {
     "demo-1.0.data/scripts/fleetbuild-sanity": COMMAND,
     "demo-1.0.data/scripts/bash": SYSTEM,
     "demo-1.0.data/data/bin/ssh": SYSTEM,
+    "demo-1.0.data/scripts/uv": SYSTEM,
     "numpy-2.0.dist-info/METADATA": "exactly one .dist-info folder",
     "demo-1.0.data/purelib/numpy-2.0.dist-info/METADATA": OTHER,
     "demo-1.0.data/purelib/demo-1.0.dist-info/entry_points.txt": "replace what the wheel says",
@@ -184,6 +186,26 @@ def test_members_that_share_bytes_are_counted(tmp_path):
     wheel.write_bytes(data[:start] + rest + entries + bytes(end))
     assert any("packed bytes, more than" in text for text in audit_wheel(wheel).problems)
     assert info.compress_size > 100
+
+
+def test_bytes_that_a_member_does_not_state_are_refused(tmp_path):
+    path = make_wheel(tmp_path, files={"demo/x.py": bytes(1 << 20)})
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("demo/x.py")
+    said = struct.pack("<III", info.CRC, info.compress_size, info.file_size)
+    less = struct.pack("<III", zlib.crc32(bytes(10)), info.compress_size, 10)
+    assert path.read_bytes().count(said) == 2
+    path.write_bytes(path.read_bytes().replace(said, less))
+    for problems in (audit_wheel(path).problems, audit_download(path, "demo", "1.0")):
+        assert "packed bytes and states only 10" in "".join(problems)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_method_whose_bytes_unpack_without_a_bound_is_refused(tmp_path, method):
+    path = make_wheel(tmp_path)
+    with zipfile.ZipFile(path, "a", method) as archive:
+        archive.writestr("demo/x.py", bytes(1000))
+    assert "by a method that wheels do not use" in "".join(audit_wheel(path).problems)
 
 
 def test_a_large_member_is_not_held_in_memory(tmp_path):

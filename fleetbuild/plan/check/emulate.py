@@ -23,7 +23,7 @@ from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
 from fleetbuild.audit.evidence import undecided, use_of
-from fleetbuild.audit.import_names import import_names, member_names
+from fleetbuild.audit.import_names import import_names, members
 from fleetbuild.audit.verdict import LEVEL, Verdict
 from fleetbuild.errors import BlockedError
 from fleetbuild.hardware.cpu_models import emulated_features, qemu_cpu
@@ -238,9 +238,8 @@ def _feature_words() -> dict[str, frozenset[str]]:
 
 def _modules(wheel: Path) -> list[str]:
     """Return what a wheel brings to import: its packages, then its extension modules."""
-    paths = map(PurePosixPath, member_names(wheel))
     found = []
-    for path in paths:
+    for path in map(PurePosixPath, members(wheel)):
         match = _EXTENSION.fullmatch(path.name)
         parts = (*path.parts[:-1], match["name"]) if match else ()
         aside = _ASIDE & set(parts) or any(LEVEL.search(part) for part in parts)
@@ -250,7 +249,7 @@ def _modules(wheel: Path) -> list[str]:
 
 
 def _top_level(wheel: Path) -> frozenset[str]:
-    return frozenset(name.split("/")[0] for name in member_names(wheel))
+    return frozenset(name.split("/")[0] for name in members(wheel))
 
 
 def _qemu() -> str:

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 from fleetbuild.models._base import Frozen
 from fleetbuild.store.sources import (
     SourceMetadata,
+    read_strange,
     read_texts,
     reading,
     requirements_of_metadata,
@@ -111,6 +112,11 @@ class SourceSurvey(Frozen):
 
 def survey_source(path: Path) -> SourceSurvey:
     """Return the facts that the files of an sdist, archive or tree show, without running them."""
+    return SourceSurvey.model_validate(read_strange(survey_here, path))
+
+
+def survey_here(path: Path) -> SourceSurvey:
+    """Read the files in this process, the separate one."""
     names: list[str] = []
     texts: dict[str, str] = {}
     with reading(path):

@@ -730,7 +730,9 @@ def test_a_folder_that_is_not_a_plain_path_gets_no_file(folder: str) -> None:
         args={"folder": folder, "files": [{"path": "/x", "sha256": "a"}]},
         check_mode=False, async_val=0, action="fleetbuild.core.transfer",
     )  # fmt: skip
-    action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="/x"), become=None)
+    action._connection = SimpleNamespace(
+        _shell=SimpleNamespace(tmpdir="/x"), become=None, transport="local"
+    )
     action._transfer_file = None  # a call fails
     found = action.run(None, {"inventory_hostname": "h1"})
     assert found["failed"]

@@ -82,7 +82,10 @@ def test_an_optional_file_that_is_missing_fails_nothing_and_another_does(tmp_pat
     assert "was not fetched" in result["msg"]
 
 
-def test_a_lost_connection_does_not_count_as_a_missing_file(tmp_path: Path) -> None:
+def test_a_lost_connection_does_not_count_as_a_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
     made = action(folder="/node", fetch=[{"path": "x.log", "optional": True}], dest=str(tmp_path))
 
     def lose(*_: str) -> None:
@@ -146,3 +149,34 @@ def test_another_user_copies_what_the_user_who_logs_in_got(tmp_path: Path) -> No
     result = made.run(None, ABOUT)
     assert result["failed"]
     assert result["msg"].startswith("h1 says: cp: ")
+
+
+def test_what_a_node_prints_while_files_are_sent_fills_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(transfer, "limit_memory", limits.append)
+    (tmp_path / "x").write_bytes(bytes(1000))
+
+    def endless() -> str:
+        assert limits == [1000 + (512 << 20)]
+        raise MemoryError
+
+    made = action(folder="/node", files=[{"path": str(tmp_path / "x"), "sha256": "a"}])
+    made._connection.transport = "ssh"
+    made._writes_as_another_user = lambda: True
+    made._make_tmp_path = endless
+    assert "more than fleetbuild reads" in made.run(None, ABOUT)["msg"]
+
+
+def test_the_error_of_a_transfer_quotes_little_of_what_a_node_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+
+    def fail(there: str, here: str) -> None:
+        raise AnsibleError("x" * 10**7)
+
+    made = action(folder="/node", fetch=[{"path": "x.log"}], dest=str(tmp_path))
+    made._connection.fetch_file = fail
+    assert len(made.run(None, ABOUT)["msg"]) < 5000

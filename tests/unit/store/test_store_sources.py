@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.store.sources import read_source
+from fleetbuild.store.sources import read_source, source_here
 from tests.factories.files import make_sdist
 
 
@@ -52,13 +52,13 @@ def test_oversized_archives_are_refused(tmp_path, monkeypatch):
     sdist = make_sdist(tmp_path, "pkg")
     monkeypatch.setattr("fleetbuild.store.sources.MAX_BYTES", 10)
     with pytest.raises(ConfigError, match="too many files for a source"):
-        read_source(sdist)
+        source_here(sdist)
 
 
 def test_oversized_and_odd_metadata_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setattr("fleetbuild.store.sources.MAX_TEXT", 50)
     (tmp_path / "PKG-INFO").write_text("Name: x\n" * 20)
-    assert read_source(tmp_path).name is None
+    assert source_here(tmp_path).name is None
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         link = tarfile.TarInfo("x-1/PKG-INFO")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -66,7 +66,7 @@ def test_oversized_and_odd_metadata_is_ignored(tmp_path, monkeypatch):
         big = tarfile.TarInfo("x-1/pyproject.toml")
         big.size = 60
         tar.addfile(big, io.BytesIO(b"#" * 60))
-    assert read_source(tmp_path / "x.tar").name is None
+    assert source_here(tmp_path / "x.tar").name is None
 
 
 def test_an_invalid_pyproject_is_an_error(tmp_path):
