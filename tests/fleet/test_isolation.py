@@ -14,6 +14,7 @@ import pytest
 
 import fleetbuild
 from fleetbuild.ansible import Playbooks, TaskEvent
+from fleetbuild.files import sha256_of
 from tests.lab import Lab
 
 SOURCE = Path(__file__).parent / "intruder"
@@ -69,14 +70,15 @@ def build(
             check=True,
         )
         address, port = listener.getsockname()
+        source = shutil.make_archive(
+            str(tmp_path / "intruder"), "gztar", SOURCE.parent, SOURCE.name
+        )
         wheel = {
             "package": "intruder",
             "wheel_version": "1.0+cpu.x8664",
             "key": KEY,
-            "source": shutil.make_archive(
-                str(tmp_path / "intruder"), "gztar", SOURCE.parent, SOURCE.name
-            ),
-            "source_sha256": "",
+            "source": source,
+            "source_sha256": sha256_of(Path(source)),
             "requirements": [],
             "environment": {
                 "LISTENER": address,
@@ -84,7 +86,7 @@ def build(
                 "BUILDS": f"{workspace}/builds",
                 "CACHES": f"{workspace}/ccache",
                 "KEY": KEY,
-                "INPUT": "/inputs/intruder/backend.py",
+                "INPUT": "/inputs/intruder.tar.gz",
             },
             "isolation": isolation,
             "dest": str(tmp_path / "out"),

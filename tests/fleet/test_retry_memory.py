@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fleetbuild.ansible import Playbooks, TaskEvent
+from fleetbuild.files import sha256_of
 from tests.lab import Lab
 
 SOURCE = Path(__file__).parent / "hungry"  # each of its large objects needs some 290 MB
@@ -24,12 +25,13 @@ def lab(make_lab: Callable[[Mapping[str, Any]], Lab]) -> Lab:
 
 def build(lab: Lab, node: str, folder: Path) -> tuple[dict[str, Any], str]:
     """What the role says of a build with two jobs, and the build's log."""
+    source = shutil.make_archive(str(folder / "hungry"), "gztar", SOURCE.parent, SOURCE.name)
     wheel = {
         "package": "hungry",
         "wheel_version": "1.0+cpu.x8664",
         "key": f"{node}0123456789abcdef",
-        "source": shutil.make_archive(str(folder / "hungry"), "gztar", SOURCE.parent, SOURCE.name),
-        "source_sha256": "",
+        "source": source,
+        "source_sha256": sha256_of(Path(source)),
         "requirements": [],
         "environment": {"CXXFLAGS": "-O1"},
         "jobs": 2,
