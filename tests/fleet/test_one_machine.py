@@ -138,7 +138,7 @@ def test_a_run_over_ssh_without_root_succeeds_with_any_umask(
 ) -> None:
     place = f"/home/fleet/umask{umask:o}"
     umask_lab.exec("n1", f"echo umask {umask:04o} > ~fleet/.bashrc", check=True)
-    ssh = ["ssh", "-F", umask_lab.ssh_config, "n1", "umask"]
+    ssh = ["ssh", "-F", str(umask_lab.ssh_config), "n1", "umask"]
     said = subprocess.run(ssh, check=True, capture_output=True, text=True).stdout
     assert int(said, 8) == umask  # of what the node starts by ssh, sftp's server too
     config = tmp_path / "fleetbuild.yml"
