@@ -158,8 +158,8 @@ options:
       statement:
         description: 'The signed statement about the release: C(root), C(manifest) without
           the values of one node, C(wheels) (hashes by file name), C(plan), C(counter),
-          and if wanted C(valid_until), in seconds since 1970. Needed by nodes with a file
-          C(/etc/fleetbuild/allowed_signers).'
+          and if wanted C(valid_until), in seconds since 1970. Nodes with allowed signers
+          need it.'
         type: dict
         default: {}
       signature:
