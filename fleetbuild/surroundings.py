@@ -62,7 +62,7 @@ def refuse_foreign_ansible_cfg(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _trusted(environ: Mapping[str, str]) -> set[int]:
-    """Return whose folders this user may work in: root's, the own ones, those of sudo's caller."""
+    """Return whose folders this user may work in: root's, the own ones, and sudo's caller's."""
     own = os.geteuid()
     return {0, own} | ({int(environ.get("SUDO_UID") or 0)} if own == 0 else set())
 

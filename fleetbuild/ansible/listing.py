@@ -32,7 +32,6 @@ from fleetbuild.files import is_there
 
 _LARGE = 256 << 20  # bytes; a million hosts need less
 _YAML = (".yml", ".yaml", ".json")
-_UNPARSED = re.compile(r"Unable to parse (/.*) as an inventory source")
 _FAILURE = re.compile(
     r"(?:\* )?Failed to parse (?:inventory with '(?P<plugin>\w+)' plugin|"
     r".*? with (?P<older>\w+) plugin): (?P<reason>.*)"
@@ -158,11 +157,17 @@ def _unread(output: str) -> dict[str, str]:
     for message in messages(output):
         if failure := _FAILURE.match(message):
             reasons[failure["plugin"] or failure["older"]] = failure["reason"]
-        elif reasons and (unparsed := _UNPARSED.search(message)):
-            file = unparsed[1].replace("- ", "-")  # where Ansible folds its messages
+        elif reasons and (file := _unparsed(message)):
+            file = file.replace("- ", "-")  # where Ansible folds its messages
             files[file] = place_in(output, file) + _reason(file, reasons)
             reasons = {}
     return files
+
+
+def _unparsed(message: str) -> str:
+    """Return the file that Ansible could not parse; empty if the message names none."""
+    file = message.partition("Unable to parse /")[2].rpartition(" as an inventory source")[0]
+    return f"/{file}" if file else ""
 
 
 def _reason(file: str, reasons: dict[str, str]) -> str:

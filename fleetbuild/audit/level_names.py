@@ -17,10 +17,10 @@ _LIBRARY = re.compile(r"(lib\w+?)(?:-[0-9a-f-]+)?\.so\b", re.ASCII)
 # The beginnings of mangled names, up to the first word: C++ and older Rust, newer Rust.
 _MANGLED = re.compile(
     r"_ZZ*(?P<nested>N[KVrRO]*(?:S[a-z]|S[0-9A-Z]*_)?)?(?=L?\d)"
-    r"|(?P<rust>_R)(?:I|N[a-zA-Z]|[MX](?:s[0-9a-zA-Z]*_)?)*C(?:s[0-9a-zA-Z]*_)?(?=u?\d)"
+    r"|(?P<rust>_R)(?:I|N[a-zA-Z]|[MX](?:s[0-9a-zA-Z]{0,20}_)?)*C(?:s[0-9a-zA-Z]{0,20}_)?(?=u?\d)"
 )
 _WORD = re.compile(r"L?(\d{1,4})")
-_RUST_WORD = re.compile(r"(?:s[0-9a-zA-Z]*_)?u?(\d{1,4})_?")
+_RUST_WORD = re.compile(r"(?:s[0-9a-zA-Z]{0,20}_)?u?(\d{1,4})_?")
 
 
 @cache

@@ -59,7 +59,7 @@ def read_strange(read: Callable[[Path], object], path: Path) -> Any:
 
 
 def unreadable(path: Path, why: object) -> ConfigError:
-    """Return the error about a file that is no source."""
+    """Return the error about a file that cannot be read as a source."""
     return ConfigError(
         f"{path} cannot be read as a source archive: {why}.",
         "Name an sdist (.tar.gz), a .zip, or a source tree.",

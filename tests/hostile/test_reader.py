@@ -135,7 +135,9 @@ def test_a_small_file_that_unpacks_to_much_fills_no_memory_of_this_process(
 
 
 @pytest.mark.parametrize("read", [read_source, survey_source])
-def test_a_device_or_a_pipe_is_no_source(tmp_path: Path, read: Callable[[Path], object]) -> None:
+def test_a_device_or_a_pipe_is_refused_as_a_source(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(ConfigError, match="neither a file nor a folder"):

@@ -12,6 +12,7 @@ import pytest
 
 from fleetbuild import Fleet, UsageError, check, default_inventory, doctor, find_config
 from fleetbuild.audit import apart
+from fleetbuild.audit.wheel import audit_here
 from fleetbuild.errors import ResolutionError
 from fleetbuild.models import TargetLibc
 from fleetbuild.plan.decide.resolution import LockRequest
@@ -253,7 +254,7 @@ def of_ansible(place: Path) -> object:
 
 def of_reader(folder: Path) -> object:
     wheel = make_wheel(folder / "read")
-    return apart.read_apart("audit", wheel)
+    return apart.read_apart(audit_here, wheel)
 
 
 def of_sandbox(_: Path) -> object:

@@ -101,7 +101,9 @@ def test_a_broken_file_of_a_folder_is_named_and_the_others_are_read(tmp_path: Pa
     assert "Expected key=value" in warning
     assert SECRET not in warning
     (tmp_path / "b").unlink()
-    assert f"{tmp_path}/a cannot be read as an inventory: Expected" in refused(tmp_path)
+    message = refused(tmp_path)
+    assert message.startswith(f"{tmp_path}/a")
+    assert "Expected key=value" in message
 
 
 def test_messages_that_older_releases_of_ansible_fold_are_understood(

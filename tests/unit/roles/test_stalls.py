@@ -105,9 +105,9 @@ def test_a_program_that_waits_for_ssh_is_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ansible's last way to send a file is a command over ssh."""
-    monkeypatch.setattr(stalls, "_PATIENCE", 0.1)
-    monkeypatch.setattr(stalls, "_INTERVAL", 0.05)
+    monkeypatch.setattr(stalls, "_PATIENCE", 0.5)
+    monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
     for name in ("ssh", "sshpass"):
         (tmp_path / name).symlink_to(shutil.which("sleep") or "")
         with stalls.watched("n1"):
-            subprocess.run([tmp_path / name, "0.5"], check=True)
+            subprocess.run([tmp_path / name, "1.5"], check=True)
