@@ -48,7 +48,7 @@ def test_an_apply_of_two_groups_takes_the_hops_that_the_page_lists(
     fleetbuild.save_plan(made, here / "p.json")
     fake, stacks = FakeFleet(facts=nodes, store=FakeStore(here / "store")), list[list[str]]()
 
-    def tools(access: Any, _: object) -> Any:
+    def tools(access: Any, *_: object) -> Any:
         def run_playbook(name: str, **given: Any) -> Any:
             played = access.playbooks.run if name == "install.yml" else fake.playbook
             return played(name, **given)
