@@ -103,6 +103,11 @@ def config_model() -> type[Config]:
         for extension in extensions()
         for key, model in extension.sections().items()
     }
+    if taken := sorted(sections.keys() & Config.model_fields.keys()):
+        raise ConfigError(
+            f"An extension adds {taken[0]}: to fleetbuild.yml, which is a key of the core.",
+            "Uninstall the extension, or ask its authors for another key.",
+        )
     return create_model("Config", __base__=Config, __doc__=Config.__doc__, **sections)
 
 

@@ -91,3 +91,11 @@ def test_a_command_of_a_group_that_is_not_there_is_an_error_with_its_module(site
 def test_a_section_that_no_extension_has_is_an_unknown_key() -> None:
     with pytest.raises(ConfigError, match="unknown key 'paint'"):
         parse_config("paint: {colour: blue}")
+
+
+def test_a_section_does_not_replace_a_key_of_the_core(site: Path) -> None:
+    code = (site / "stranger.py").read_text().replace('"paint": Section', '"build": Section')
+    (site / "stranger.py").write_text(code)
+    run = fleetbuild(site, "paint")
+    assert run.returncode != 0
+    assert "An extension adds build: to fleetbuild.yml" in run.stderr
