@@ -35,7 +35,8 @@ def watched(host: str) -> Iterator[None]:
         yield
         return
     ended, stalled = threading.Event(), threading.Event()
-    threading.Thread(target=_watch, args=(ended, stalled), daemon=True).start()
+    others = set(_below(os.getpid()))
+    threading.Thread(target=_watch, args=(ended, stalled, others), daemon=True).start()
     try:
         yield
     finally:
@@ -47,24 +48,24 @@ def watched(host: str) -> Iterator[None]:
             )
 
 
-def _watch(ended: threading.Event, stalled: threading.Event) -> None:
+def _watch(ended: threading.Event, stalled: threading.Event, others: set[int]) -> None:
     """Kill the programs below this process once they have read and written nothing for too long.
 
-    The ways that Ansible tries next are ended too.
+    The ways that Ansible tries next are ended too; the programs that were there before are not.
     """
     moved, still = {}, 0.0
     while not ended.wait(_INTERVAL):
-        before, moved = moved, _moved()
+        before, moved = moved, _moved(others)
         still = still + _INTERVAL if moved and moved == before else 0.0
         if still >= _PATIENCE or stalled.is_set():
             stalled.set()
-            for process in _below(os.getpid()):
+            for process in _below(os.getpid()).keys() - others:
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)
 
 
-def _moved() -> dict[int, str]:
-    """Return what each program below this process has read and written.
+def _moved(others: set[int]) -> dict[int, str]:
+    """Return what each program below this process, but the others, has read and written.
 
     The ssh below sftp does not count: it also reads and writes to ask whether the node lives. Nor
     does sshpass, which waits for either.
@@ -72,7 +73,7 @@ def _moved() -> dict[int, str]:
     moved = {}
     for process, name in _below(os.getpid(), but="ssh").items():
         with suppress(OSError):
-            if name != "sshpass":
+            if name != "sshpass" and process not in others:
                 moved[process] = Path(f"/proc/{process}/io").read_text("ascii")
     return moved
 

@@ -111,3 +111,13 @@ def test_a_program_that_waits_for_ssh_is_not_ended(
         (tmp_path / name).symlink_to(shutil.which("sleep") or "")
         with stalls.watched("n1"):
             subprocess.run([tmp_path / name, "1.5"], check=True)
+
+
+def test_a_program_that_was_there_before_is_no_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stalls, "_PATIENCE", 0.5)
+    monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        with stalls.watched("n1"):
+            time.sleep(1.5)
+        assert other.poll() is None
+        other.kill()
