@@ -125,9 +125,11 @@ def installed_release(name: str = "default", paths: Sequence[str] = ()) -> Insta
     for folder in folders:
         current = Path(folder, *([] if name == "default" else [name]), "current")
         release = current.resolve()
-        if (release / "bin" / "python").exists() and _is_release(release, name):
-            for path in (Path(folder), current.parent, release.parent, release):
-                _refuse_foreign(path)
+        if not (release / "bin" / "python").exists():
+            continue
+        for path in (Path(folder), current.parent, release.parent, release):
+            _refuse_foreign(path)
+        if _is_release(release, name):
             return InstalledRelease(name, release.name, release, current)
     more = "" if name == "default" else f" of the name {name}"
     raise BlockedError(

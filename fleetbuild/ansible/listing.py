@@ -83,12 +83,24 @@ def _refuse_unreadable(source: str, path: Path) -> None:
     if not path.is_file() and not path.is_dir():
         what = f"The inventory {source} is neither a file nor a directory."
         raise InventoryError(what, fix)
+    for each in _with_variables(path):
+        if not each.is_file() and not each.is_dir() and each.exists():
+            raise InventoryError(
+                f"{each} is a pipe or a device, and Ansible would wait for it.", "Take it away."
+            )
     if path.is_file() and path.stat().st_size > _LARGE and not os.access(path, os.X_OK):
         raise InventoryError(
             f"The inventory {source} has {path.stat().st_size >> 20} MB. Ansible would read it for"
             f" hours, so no more than {_LARGE >> 20} MB are read.",
             fix,
         )
+
+
+def _with_variables(path: Path) -> Iterator[Path]:
+    """Yield what Ansible reads of a folder, or of the folders of variables beside a file."""
+    beside = [path.parent / "group_vars", path.parent / "host_vars"]
+    for folder in [path] if path.is_dir() else beside:
+        yield from folder.rglob("*")
 
 
 def _refuse_other_text(source: str, host: str) -> None:

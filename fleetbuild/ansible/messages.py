@@ -17,11 +17,25 @@ _SOURCE = re.compile(
     r"^[ \t]*Origin: .*(?:\n[ \t]*$|\n[ \t]*\d+ .*|\n[ \t]*\^.*|\n[ \t]*\.\.\..*)*", re.MULTILINE
 )
 _OLDER_SOURCE = re.compile(r"The\s+offending\s+line\s+appears\s+to\s+be:.*?\^\s+here", re.DOTALL)
-# What Ansible quotes of a file behind these words may be a password.
-_QUOTED = re.compile(
-    r"(\bgot:|section entry:|the tag|tag handle|undefined alias|with base \d+:|to float:"
-    r"|isoformat string:|line appears to be:)\s.*",
-    re.DOTALL,
+# What is shown of a reason of Ansible's: the rest may quote a file, and so a password.
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,62}"
+_SAID = re.compile(
+    r"Expected key=value(?: host variable assignment)?|Expected group name|No closing quotation"
+    r"|Invalid section entry|has unknown type|Invalid host pattern|invalid literal for int\(\)"
+    r"|names no hosts|could not convert string to float|Parsed empty YAML file"
+    rf"|Section \[{_NAME}:(?:vars|children)\] (?:includes|not valid for) undefined group"
+    r"|Invalid \"(?:hosts|vars|children)\" entry for \""
+    + _NAME
+    + r"\" group, requires a dictionary"
+    r"|(?:it should be a|expected) dictionary|could not be verified"
+    r"|specifies unknown plugin(?: '[a-z0-9_]+\.[a-z0-9_.]+')?"
+    rf"|Skipping (?:unexpected )?key \({_NAME}\) in group \({_NAME}\)"
+    r"|not a valid group definition|Found both group and host with same name"
+    rf"|Found variable using reserved name '{_NAME}'"
+    r"|YAML parsing failed: (?:Tabs are usually invalid in YAML"
+    r"|Colons in unquoted values must be followed by a non-space character)"
+    r"|YAML parsing failed|Syntax Error while loading YAML"
+    r"|Could not match supplied host pattern|Permission denied|Is a directory"
 )
 _REMOVE = re.compile(
     r"(?:-f \\?[\"'](?P<file>/[A-Za-z0-9._/@+-]{1,255})\\?[\"'] )?"
@@ -40,9 +54,11 @@ def without_source(text: str) -> str:
 
 
 def without_values(reason: str) -> str:
-    """Return Ansible's own reason without what it quotes of the file: that may be a password."""
-    reason = re.sub(r"(Error parsing host definition) .*: ", r"\1: ", reason)
-    return re.sub(r"(\w=)(?!value\b)\S+", r"\1…", _QUOTED.sub(r"\1 …", reason))
+    """Return what Ansible says of a file, without anything that the file holds but plain names."""
+    line = re.match(r"\S*:(\d+): ", reason)
+    said = dict.fromkeys(found[0] for found in _SAID.finditer(reason))
+    text = ", ".join(said) or "Ansible does not understand it"
+    return f"line {line[1]}: {text}" if line else text
 
 
 def place_in(text: str, file: str) -> str:

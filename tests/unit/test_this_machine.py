@@ -151,6 +151,15 @@ def test_a_release_in_which_others_can_put_programs_is_not_used(
             installed_release(paths=[str(tmp_path / "opt")])
 
 
+def test_what_others_put_into_a_release_is_not_read(tmp_path: Path) -> None:
+    made = release(tmp_path / "opt")
+    made.chmod(0o777)
+    (made / "manifest.json").unlink()
+    os.mkfifo(made / "manifest.json")
+    with pytest.raises(fleetbuild.UsageError, match="can be written by others"):
+        installed_release(paths=[str(tmp_path / "opt")])
+
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 

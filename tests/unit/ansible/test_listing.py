@@ -52,7 +52,7 @@ def refused(source: Path) -> str:
         ("h.yml", f"all: {{hosts: {{n1: {{x: !!int {SECRET}}}}}}}\n", "invalid literal for int()"),
         ("h.yml", f"all: {{hosts: {{n1: {{x: !{SECRET} y}}}}}}\n", ("YAML parsing failed", _OLD)),
         ("h.yml", "all: {host: {n1: }}\n", "h.yml names no hosts: Skipping unexpected key (host)"),
-        ("h.yml", f"all: {SECRET}\n", "names no hosts: Skipping 'all'"),
+        ("h.yml", f"all: {SECRET}\n", "names no hosts: not a valid group definition"),
         ("h.yml", "plugin: absent.here.none\n", "unknown plugin 'absent.here.none'"),
         ("h.yml", "---\n", "Parsed empty YAML file"),
         ("h.json", "{}", "'{}' stands where the name of a host"),
@@ -79,18 +79,33 @@ def test_a_broken_file_of_variables_is_refused(tmp_path: Path, content: str) -> 
 @pytest.mark.parametrize(
     ("reason", "shown"),
     [
-        (f"Expected key=value, got: {SECRET}\n{SECRET}", "Expected key=value, got: …"),
+        (f"Expected key=value, got: {SECRET}\n{SECRET}", "Expected key=value"),
         (
             f"Error parsing host definition 'n1 a={SECRET}': No closing quotation",
-            "Error parsing host definition: No closing quotation",
+            "No closing quotation",
         ),
-        (f"found undefined alias '{SECRET}'", "found undefined alias …"),
-        (f"no constructor for the tag '!{SECRET}'", "no constructor for the tag …"),
-        (f"includes undefined group 'a={SECRET}'.", "includes undefined group 'a=…"),
+        (f"YAML parsing failed: '{SECRET}'", "YAML parsing failed"),
+        (f"found undefined alias '{SECRET}'", "Ansible does not understand it"),
+        (f"/etc/a b:2: Section [web:{SECRET}] has unknown type: {SECRET}", "has unknown type"),
+        ("/h:2: Section [a:children] includes undefined group: b", "line 2: Section [a:children]"),
+        (f"Section [a:vars] not valid for undefined group '{SECRET}'", "for undefined group"),
+        (f"could not convert string to float: '{SECRET}'", "could not convert string to float"),
+        (f"inventory config '/x' specifies unknown plugin '{SECRET}'", "unknown plugin"),
     ],
 )
 def test_ansibles_own_reason_loses_what_it_quotes(reason: str, shown: str) -> None:
-    assert without_values(reason) == shown
+    assert shown in without_values(reason)
+    assert SECRET not in without_values(reason)
+
+
+@pytest.mark.parametrize("name", ["deep/pipe", "hosts"])
+def test_a_pipe_that_ansible_would_wait_for_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "hosts").write_text("n1\n")
+    for folder in ("deep", "group_vars"):
+        (tmp_path / folder).mkdir()
+        os.mkfifo(tmp_path / folder / "pipe")
+    source = tmp_path / name
+    assert "is a pipe" in refused(source if source.is_file() else tmp_path)
 
 
 def test_a_broken_file_of_a_folder_is_named_and_the_others_are_read(tmp_path: Path) -> None:
@@ -125,7 +140,7 @@ def test_messages_that_older_releases_of_ansible_fold_are_understood(
     ]
     monkeypatch.setattr(listing, "_run", lambda *_: answers.pop(0))
     (warning,) = listing.list_inventory(str(broken.parent)).warnings
-    where = f"{broken}:2: Section [gpu:children] includes undefined group: old"
+    where = "line 2: Section [gpu:children] includes undefined group"
     assert warning == f"Some hosts may be missing. {broken}: {where}. Correct it."
     with pytest.raises(InventoryError, match=re.escape(where)):
         listing.list_inventory(str(broken))
