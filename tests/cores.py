@@ -32,7 +32,10 @@ _FIRST = ("tests/unit/roles", "tests/unit/probe/inventory")
 _LAST = ("tests/unit/roles", "tests/unit/probe", "tests/unit/plan")
 _NODES = (
     "tests/molecule",
-    *(f"tests/fleet/test_{name}.py" for name in ("lying_modules", "lying_node", "rollout")),
+    *(
+        f"tests/fleet/test_{name}.py"
+        for name in ("guarded_node", "lying_modules", "lying_node", "rollout")
+    ),
 )
 
 

@@ -35,6 +35,8 @@ _SAID = re.compile(
     r"|YAML parsing failed: (?:Tabs are usually invalid in YAML"
     r"|Colons in unquoted values must be followed by a non-space character)"
     r"|YAML parsing failed|Syntax Error while loading YAML"
+    r"|non-zero exit code -?\d+|could not be parsed as JSON|Failed to execute inventory script"
+    r"|characters that cannot be interpreted as UTF-8|JSON decoder"
     r"|Could not match supplied host pattern|Permission denied|Is a directory"
 )
 _REMOVE = re.compile(
