@@ -63,10 +63,14 @@ def toolchain() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def release(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module, which has a busy machine's time to look for what uses a release."""
-    monkeypatch.setattr(plugin("module_utils.releases_in_use"), "SECONDS", 60)
+def release() -> ModuleType:
     return plugin("modules.release")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a busy machine time to look for what uses a release."""
+    monkeypatch.setattr(plugin("module_utils.releases_in_use"), "SECONDS", 60)
 
 
 @pytest.fixture
