@@ -74,7 +74,7 @@ coverage-of-pure-modules: # silent where it is enough, so that the tests' count 
 
 # The others start processes for minutes and import nothing that these do not.
 LOWEST := .cache/lowest-versions
-LOWEST_TESTS := $(addprefix tests/unit/,audit hardware kubernetes models plan probe recipes test_config.py)
+LOWEST_TESTS := $(addprefix tests/unit/,audit hardware models plan probe recipes test_config.py) tests/extensions/kubernetes
 
 test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
 	@echo "== the lowest versions, in $(LOWEST)"
@@ -88,7 +88,7 @@ test-cores: test-packages ## the oldest and the newest ansible-core on each Pyth
 
 test-libraries: setup ## emit helm and a conda environment, by Helm's and conda's libraries from PyPI (110 MB)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group libraries
-	@$(PY) -m pytest tests/unit/kubernetes/test_k8s_helm.py tests/extensions/supply/test_conda_environment.py $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/extensions/kubernetes/test_k8s_helm.py tests/extensions/supply/test_conda_environment.py $(PYTEST_ARGS)
 
 test-fleet: test-packages ## tests over real SSH nodes
 	@echo "== fleet tests"

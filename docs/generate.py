@@ -225,7 +225,7 @@ def _untitled(part: Any) -> Any:
 
 
 _ROOMS = (
-    "", "cli", "emit", "apply", "kubernetes", "plan", "store", "probe", "ansible",
+    "", "cli", "emit", "apply", "plan", "store", "probe", "ansible",
     "audit", "recipes", "hardware", "models", "extensions",
 )  # fmt: skip
 

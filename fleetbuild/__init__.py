@@ -44,14 +44,12 @@ if TYPE_CHECKING:
     from fleetbuild.extension import EmitKind
     from fleetbuild.fleet import Fleet
     from fleetbuild.fleet_store import FleetStore
-    from fleetbuild.kubernetes.api import Cluster
-    from fleetbuild.kubernetes.manifests.options import Delivery
     from fleetbuild.models import (
+        Cluster,
         Config,
         Event,
         Facts,
         Inventory,
-        Labelled,
         LabelResult,
         Node,
         NodeResult,
@@ -84,7 +82,7 @@ _ERRORS = (
     "StalePlanError", "UsageError",
 )  # fmt: skip
 _MODELS = (
-    "Config", "Event", "Facts", "Inventory", "LabelResult", "Labelled", "Node", "NodeResult",
+    "Cluster", "Config", "Event", "Facts", "Inventory", "LabelResult", "Node", "NodeResult",
     "NodeStatus", "OnEvent", "Plan", "Result", "WheelResult",
 )  # fmt: skip
 _MODULES = {
@@ -92,8 +90,6 @@ _MODULES = {
     **dict.fromkeys(_MODELS, "models"),
     "CheckReport": "plan.check",
     "CheckRow": "plan.check",
-    "Cluster": "kubernetes.api",
-    "Delivery": "kubernetes.manifests.options",
     "EmitKind": "extension",
     "Emission": "emit.emission",
     "EmittedFiles": "emit.emission",
@@ -133,7 +129,6 @@ __all__ = [
     "Config",
     "ConfigAsInventoryError",
     "ConfigError",
-    "Delivery",
     "Emission",
     "EmitKind",
     "EmittedFiles",
@@ -152,7 +147,6 @@ __all__ = [
     "InventoryError",
     "KubeconfigError",
     "LabelResult",
-    "Labelled",
     "LockedError",
     "Node",
     "NodeResult",
@@ -190,6 +184,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("fleetbuild")
+    if name == "Config":  # with the sections of extensions
+        return import_module("fleetbuild.config").config_model()
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"fleetbuild.{_MODULES[name]}"), name)

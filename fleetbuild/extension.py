@@ -8,6 +8,7 @@ point of the group `fleetbuild.extensions`. Both hold an `Extension` called `ext
 from __future__ import annotations
 
 import pkgutil
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -20,7 +21,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fleetbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from fleetbuild.models import Config, Inventory, Plan, PlannedGroup, PlannedWheel
+    from fleetbuild.models import (
+        Cluster,
+        Config,
+        Facts,
+        Inventory,
+        Node,
+        NodeStatus,
+        Plan,
+        PlannedGroup,
+        PlannedWheel,
+    )
     from fleetbuild.models._base import Frozen
     from fleetbuild.models.result import LabelResult
     from fleetbuild.models.revocation import Revocations
@@ -63,7 +74,7 @@ class FollowedRun(NamedTuple):
     plan: Plan | None  # the one to apply, else the last one
     state: Path  # the state directory
     run_playbook: Callable[..., Any]  # see RunPlaybook
-    cluster: Any  # the fleetbuild.Cluster that the user named, or None
+    cluster: Cluster | None  # that the user named
 
 
 class Follower:
@@ -119,6 +130,30 @@ class Extension:
         """Return its kinds of `fleetbuild emit`. Called when one of them or their list is asked."""
         return ()
 
+    def read_fleet(
+        self, cluster: Cluster, config: Config
+    ) -> tuple[Inventory, dict[str, Facts], Config] | None:
+        """Return the nodes of a cluster, their facts, and the configuration for them.
+
+        Called when a plan is made from a cluster instead of an inventory.
+        """
+        return None
+
+    def plan_fields(self, config: Config) -> Mapping[str, Any]:
+        """Return the fields of the plan document that are its own. Called when a plan is made."""
+        return {}
+
+    def node_fields(self, node: Node, config: Config) -> Mapping[str, Any]:
+        """Return the fields that are its own of each node in a plan. Called when it is made."""
+        return {}
+
+    def installed_sections(self, plan: Plan, config: Config) -> Mapping[str, Frozen]:
+        """Return its sections of fleetbuild.yml as the release of this plan was installed with.
+
+        Called by commands on installed releases; `config` is the configuration as it is now.
+        """
+        return {}
+
     def revocations(self, store: Path, seen: Iterable[tuple[str, str]] = ()) -> Revocations:
         """Return the wheels that must not be used any more, and why.
 
@@ -154,6 +189,19 @@ class Extension:
         Called when an apply, a verify, a rollback or a remove begins; closed when it has ended.
         """
         return None
+
+    def compare(
+        self,
+        statuses: dict[str, NodeStatus],
+        facts: Mapping[str, Facts],
+        *,
+        inventory: Inventory,
+        config: Config,
+        plan: Plan | None,
+        cluster: Cluster | None,
+    ) -> dict[str, NodeStatus]:
+        """Return these statuses with what it knows of each node. Called at the end of a status."""
+        return statuses
 
     def written(
         self,
@@ -194,3 +242,13 @@ def _of_others() -> Iterator[Extension]:
                 f"Repair or uninstall {package}.",
             ) from problem
         yield extension
+
+
+def plan_fields(config: Config) -> dict[str, Any]:
+    """Return the fields of a plan that extensions fill."""
+    return dict(ChainMap(*(dict(each.plan_fields(config)) for each in extensions())))
+
+
+def node_fields(node: Node, config: Config) -> dict[str, Any]:
+    """Return the fields of a planned node that extensions fill."""
+    return dict(ChainMap(*(dict(each.node_fields(node, config)) for each in extensions())))

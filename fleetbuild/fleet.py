@@ -15,22 +15,21 @@ from typing import TYPE_CHECKING
 
 import fleetbuild
 from fleetbuild.ansible import Secrets
-from fleetbuild.config import base_folder, find_config, load_config
+from fleetbuild.config import base_folder, config_model, find_config, load_config
 from fleetbuild.errors import BlockedError, PlanFileError, UsageError
-from fleetbuild.kubernetes.api import Cluster, connect
+from fleetbuild.extension import extensions
 from fleetbuild.models import (
+    Cluster,
     Config,
     Event,
     Facts,
     Inventory,
-    Labelled,
     NodeStatus,
     OnEvent,
     Plan,
     Result,
     ignore,
 )
-from fleetbuild.models.config import LabelsBy
 from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.probe.inventory import read_inventory
@@ -85,7 +84,7 @@ class Fleet:
         self._state = StateDir(Path(state_dir).absolute()).checked()
         self._secrets = secrets or Secrets()
         self._timeout, self._forks = timeout, forks
-        self._cluster = cluster
+        self.cluster = cluster
         self._cluster_facts: dict[str, Facts] | None = None  # of a fleet that SSH does not reach
         self._last: Plan | None = None
         self._probed: tuple[Mapping[str, Facts], float] = ({}, 0.0)  # and when it began
@@ -105,16 +104,14 @@ class Fleet:
         The facts come from the cluster's data about its Nodes; Python and C library come from
         `build.image`. Without `config`, fleetbuild.yml in the current directory is read.
         """
-        from fleetbuild.kubernetes.jobs.builder_image import builder_image
-        from fleetbuild.kubernetes.read_fleet import read_fleet
-
         config = _configuration(config, ".")
-        image = builder_image(config.build, config.python)
-        with connect(cluster or Cluster()) as client:
-            inventory, facts = read_fleet(client, image)
-        names = {"node_name": "{{ inventory_hostname }}"}  # the Nodes' own names
-        kubernetes = config.kubernetes.model_copy(update=names)
-        config = config.model_copy(update={"kubernetes": kubernetes})
+        asked = (each.read_fleet(cluster or Cluster(), config) for each in extensions())
+        found = next(filter(None, asked), None)
+        if found is None:
+            raise UsageError(
+                "No extension of this fleetbuild reads a cluster.", "Name an INVENTORY instead."
+            )
+        inventory, facts, config = found
         fleet = cls(
             inventory, config=config, state_dir=state_dir, cluster=cluster, on_event=on_event
         )
@@ -157,11 +154,6 @@ class Fleet:
 
         listed = listed_packages(self.config, base_folder(self.config, self.inventory))
         return listed.requirements or named_packages(self.config, self.inventory)
-
-    @property
-    def labelled_by(self) -> LabelsBy:
-        """How nodes are labelled: kubernetes.labels of the installed configuration."""
-        return self._installed(self._readable_plan()).kubernetes.labels
 
     @property
     def _config_file(self) -> str | None:
@@ -426,14 +418,11 @@ class Fleet:
             revoked=revoked,
             inventory=same_fleet(inventory.source, self._state.root),
         )
-        if self._cluster is None and config.kubernetes.labels != "api":
-            return statuses
-        from fleetbuild.emit.labels import compare_labels
-        from fleetbuild.kubernetes.labels.labeller import label_targets
-
-        targets = label_targets(inventory, config, plan)
-        limited = inventory.limit is not None
-        return compare_labels(statuses, facts, targets, self._cluster or Cluster(), limited=limited)
+        for extension in extensions():
+            statuses = extension.compare(
+                statuses, facts, inventory=inventory, config=config, plan=plan, cluster=self.cluster
+            )
+        return statuses
 
     def step_seconds(self, plan: Plan) -> dict[str, float]:
         """Return how long a batch of nodes took in the last apply of these packages, by group."""
@@ -451,44 +440,35 @@ class Fleet:
 
     def emit(
         self,
-        kind: str = "k8s",
+        kind: str,
         *,
         plan: Plan | None = None,
         result: Result | None = None,
-        delivery: fleetbuild.Delivery | None = None,
-        options: Mapping[str, object] | None = None,
         out: Path | str | None = None,
+        **options: object,
     ) -> fleetbuild.EmittedFiles:
         """Return manifests and scripts, with a warning for everything that is left out.
 
-        Labels name the release that serves on each node: by the node's last answer, else by
-        `result` or the plan. `plan` is the last one by default. `delivery` says how a release gets
-        into a pod. `options` go to a plug-in. `out` is a folder to write the files to; for
-        "containers", "nix" and "flox", locked dependencies are fetched, and the wheels are copied
-        beside the files.
+        They name the release that serves on each node: by the node's last answer, else by `result`
+        or the plan. `plan` is the last one by default. `options` belong to the kind, such as
+        `delivery` for pods. `out` is a folder to write the files to; for kinds with wheels, locked
+        dependencies are fetched, and the wheels are copied beside the files.
         """
         from fleetbuild.apply.serving import serving_now
         from fleetbuild.emit.emission import Emission
         from fleetbuild.emit.kinds import emit_kind
-        from fleetbuild.emit.writers import login
-        from fleetbuild.kubernetes.manifests.options import Delivery
         from fleetbuild.store.fetch_locked import open_store
         from fleetbuild.store.release_files import export_indexes
         from fleetbuild.store.wheels import Store
 
-        if kind == "rbac" and not (plan or self.last_plan()):  # a plan may need this login
-            domain = _configuration(self._config, ".").kubernetes.label_domain
-            return login(domain, delivery or Delivery()).written(out)
         plan = plan or self._plan()
-        store = Store(self._state.store)
         copies = emit_kind(kind).has_wheels
         config = _configuration(self._config or plan.config, self._named or plan.inventory)
-        if copies:  # which fetches
-            store = open_store(plan, self._state, config)
+        # Opening the store fetches.
+        store = open_store(plan, self._state, config) if copies else Store(self._state.store)
         emission = Emission(
             plan=plan,
             serving=serving_now(plan, self._state, result),
-            delivery=replace(delivery or Delivery(), pods=config.kubernetes.pods),
             store=store,
             config=config,
         )
@@ -496,47 +476,6 @@ class Fleet:
         if out is None or not copies:
             return emitted
         return replace(emitted, paths=(*emitted.paths, *export_indexes(plan, store, Path(out))))
-
-    def label(
-        self,
-        *,
-        plan: Plan | None = None,
-        result: Result | None = None,
-        force: bool = False,
-        events: bool = False,
-        metrics: Path | str | None = None,
-    ) -> Labelled:
-        """Label the plan's nodes in the cluster by server-side apply, as `emit` would.
-
-        A node whose release is unknown keeps its release labels. `force` takes over fleetbuild's
-        labels that another manager has set. `events` records on each Node what changed since the
-        last time, `metrics` names a file for the same as Prometheus reads it.
-        """
-        from fleetbuild.apply.serving import serving_now
-        from fleetbuild.emit.labels import label_cluster
-
-        plan = plan or self._plan()
-        serving, cluster = serving_now(plan, self._state, result), self._cluster or Cluster()
-        return label_cluster(
-            plan,
-            serving,
-            cluster,
-            state=self._state,
-            force=force,
-            events=events,
-            metrics=Path(metrics) if metrics is not None else None,
-        )
-
-    def unlabel(self, *, plan: Plan | None = None, force: bool = False) -> Labelled:
-        """Remove the labels of the plan's release from the cluster's Nodes.
-
-        `force` also removes labels that another manager has set.
-        """
-        from fleetbuild.emit.labels import unlabel_cluster
-
-        return unlabel_cluster(
-            plan or self._plan(), self._cluster or Cluster(), force=force, state=self._state
-        )
 
     def doctor(self) -> list[fleetbuild.Finding]:
         """Check this machine for everything that a run needs."""
@@ -564,18 +503,12 @@ class Fleet:
 
     def _installed(self, plan: Plan | None) -> Config:
         """Return the configuration of the installed release: the argument, else the last plan's if
-        it was made for this inventory, else fleetbuild.yml's. `kubernetes.labels` is the file's."""
+        it was made for this inventory, else fleetbuild.yml's."""
         from fleetbuild.plan.document.files import config_of
 
         if self._config is not None or plan is None or plan.inventory != self._source:
             return self.config
-        installed = config_of(plan)
-        if self.config.folder is None:
-            return installed
-        # Who labels nodes may change without a plan; the installed release may not.
-        now_ = {"labels": self.config.kubernetes.labels}
-        kubernetes = installed.kubernetes.model_copy(update=now_)
-        return installed.model_copy(update={"kubernetes": kubernetes})
+        return config_of(plan, self.config)
 
     def _access(self, install_path: str, planned: float | None = None) -> FleetAccess:
         """Return the way to the nodes. `planned` is the deadline that a plan was made with."""
@@ -589,7 +522,7 @@ class Fleet:
         timeout = self._timeout or planned or TIMEOUT
         return FleetAccess(
             self.inventory, self._state, self._secrets, timeout, self._forks, install_path,
-            cluster=self._cluster,
+            cluster=self.cluster,
         )  # fmt: skip
 
     def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:
@@ -605,4 +538,4 @@ def _configuration(config: Config | Path | str | None, source: str) -> Config:
         return config
     refuse_foreign_folder(source)
     file = config or find_config(source)
-    return load_config(file) if file else Config()
+    return load_config(file) if file else config_model()()

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetbuild.errors import UsageError
-from fleetbuild.kubernetes.cluster_builds import add_built_wheels
-from fleetbuild.models import Config, Plan, WheelResult
+from fleetbuild.models import Config, Plan
 from fleetbuild.models.stored import StoredWheel
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.state import StateDir
@@ -34,14 +33,6 @@ class FleetStore:
     def list(self) -> tuple[StoredWheel, ...]:
         """Return the wheels that were built or added."""
         return self._store.list()
-
-    def add(self, folder: Path | str) -> tuple[WheelResult, ...]:
-        """Add the last plan's wheels that Jobs built in a cluster.
-
-        Each is audited first, like a wheel from a node.
-        """
-        with hold_run_lock(self.state.create().lock_file):
-            return add_built_wheels(self.last_plan(), Path(folder), self.open())
 
     def gc(self) -> tuple[Path, ...]:
         """Remove wheels that neither the last plan nor a release on a node needs, and files of runs

@@ -76,7 +76,8 @@ for extension in extensions():
                 f"An extension has the command {command.__name__}, but not its group {group}.",
                 f"Repair or uninstall the package of {command.__module__}.",
             )
-        _GROUPS[group].command(name=name, cls=Command)(expand(command))
+        kind = emit.KindCommand if group == "emit" else Command
+        _GROUPS[group].command(name=name, cls=kind)(expand(command))
 
 
 def _version(wanted: bool) -> None:

@@ -1,20 +1,18 @@
 """What a kind of `emit` gets, and what it returns.
 
-In: a plan, the nodes' releases, the delivery options and the store. Out: file names, texts and
+In: a plan, the nodes' releases and the store. Out: file names, texts and
 warnings; only `EmittedFiles.written` writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleetbuild.emit.kinds import emit_kind
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.files import raise_if_full
-from fleetbuild.kubernetes.manifests.images import library_warnings
-from fleetbuild.kubernetes.manifests.options import Delivery
 from fleetbuild.models import Config, Plan, ReleaseFile
 from fleetbuild.models.serving import Serving
 from fleetbuild.store.fetch_locked import fetch_releases, lacking, way_on
@@ -53,11 +51,10 @@ class EmittedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """The inputs of `emit`: plan, serving releases, delivery options and store."""
+    """The inputs of `emit`: plan, serving releases and store."""
 
     plan: Plan
     serving: Serving
-    delivery: Delivery
     store: Store
     config: Config = field(default_factory=Config)  # as it is now, not as it was planned with
     whole: Plan | None = None  # with the groups that need a revoked wheel, if `plan` lacks some
@@ -104,9 +101,3 @@ class Emission:
             f"{problem.message} {problem.fix or ''}".strip() for problem in fetched.problems
         )
         return wheels, (*not_fetched, *left_out)
-
-    def libraries(self, wheels: Mapping[str, Sequence[ReleaseFile]]) -> tuple[str, ...]:
-        """Return warnings about libraries that the image lacks; with --image a comment says so."""
-        if self.delivery.image or self.delivery.way == "image":
-            return ()
-        return library_warnings(self.plan, wheels)

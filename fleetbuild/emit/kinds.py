@@ -1,6 +1,6 @@
-"""The kinds of files that `fleetbuild emit` writes: the core's table, and the kinds of extensions.
+"""The kinds of files that `fleetbuild emit` writes, all of them by extensions.
 
-In: extensions. Out: `EmitKind`s by name. An extension does not replace a kind of the table.
+In: extensions. Out: `EmitKind`s by name. The first extension that has a name keeps it.
 """
 
 from __future__ import annotations
@@ -9,32 +9,10 @@ from fleetbuild.errors import UsageError
 from fleetbuild.extension import EmitKind, extensions
 
 
-def _own(name: str, *, has_releases: bool = True, has_wheels: bool = False) -> EmitKind:
-    return EmitKind(name, f"fleetbuild.emit.writers:{name}", has_releases, has_wheels)
-
-
-_OWN = (
-    _own("k8s"),
-    _own("labels", has_releases=False),
-    _own("nfd", has_releases=False),
-    _own("affinity"),
-    _own("kustomize"),
-    _own("helm"),
-    _own("containers", has_wheels=True),
-    _own("builds"),
-    _own("dra", has_releases=False),
-    _own("kueue", has_releases=False),
-    _own("nodepools"),
-    _own("rbac"),
-    _own("labeller", has_releases=False),
-    _own("policy"),
-)
-
-
 def emit_kinds() -> dict[str, EmitKind]:
     """Return every kind by its name."""
-    added = (kind for extension in extensions() for kind in extension.emit_kinds())
-    return {kind.name: kind for kind in (*added, *_OWN)}
+    kinds = (kind for extension in reversed(extensions()) for kind in extension.emit_kinds())
+    return {kind.name: kind for kind in kinds}
 
 
 def emit_kind(name: str) -> EmitKind:
@@ -42,6 +20,6 @@ def emit_kind(name: str) -> EmitKind:
     kinds = emit_kinds()
     if name not in kinds:
         raise UsageError(
-            f"fleetbuild emit does not know {name}.", f"Use one of: {', '.join(kinds)}."
+            f"fleetbuild emit does not know {name}.", f"Use one of: {', '.join(sorted(kinds))}."
         )
     return kinds[name]

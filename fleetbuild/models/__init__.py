@@ -1,5 +1,6 @@
 """The data that fleetbuild works with, as frozen pydantic models. No I/O here."""
 
+from fleetbuild.models.cluster import Cluster
 from fleetbuild.models.config import PYTORCH, Config, Install
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore, now
 from fleetbuild.models.facts import Container, Facts, Gpu, Libc, Os, Python, Validity
@@ -22,7 +23,6 @@ from fleetbuild.models.plan import (
 )
 from fleetbuild.models.release import Manifest, ManifestWheel, ReleaseFile, release_root
 from fleetbuild.models.result import (
-    Labelled,
     LabelResult,
     NodeResult,
     NodeStatus,
@@ -40,6 +40,7 @@ __all__ = [
     "PYTORCH",
     "Become",
     "Capture",
+    "Cluster",
     "Commit",
     "Config",
     "Container",
@@ -51,7 +52,6 @@ __all__ = [
     "Installs",
     "Inventory",
     "LabelResult",
-    "Labelled",
     "Libc",
     "LockedFile",
     "Login",

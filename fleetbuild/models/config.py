@@ -244,58 +244,6 @@ def _free(name: str) -> str:
 
 
 PYTORCH = "pytorch"  # in `index`: PyTorch's own index for the CUDA of a group
-LabelsBy = Literal["files", "nfd", "api"]
-
-
-class Pods(Frozen):
-    """What a site's policies ask of every pod and Job that is emitted."""
-
-    labels: dict[str, str] = Field({}, description="labels of the objects and their pods")
-    image_pull_secrets: tuple[str, ...] = Field(
-        (), description="the names of Secrets with logins of registries"
-    )
-    tolerations: tuple[dict[str, str | int], ...] = Field(
-        (), description="tolerations, as a pod has them; for workloads of your own too"
-    )
-    priority_class: str | None = Field(
-        None, min_length=1, description="the name of a PriorityClass"
-    )
-    cpu_limit: str | None = Field(
-        None,
-        pattern=r"^([1-9][0-9]*(\.[0-9]+)?|[5-9][0-9]{2}m|[1-9][0-9]{3,}m)$",
-        description='the CPU limit of each container, such as "2"; 500m at least, which a build'
-        " asks for. For namespaces with a ResourceQuota; default: none",
-    )
-    ttl: int | None = Field(
-        None,
-        ge=0,
-        description="seconds after which a finished Job is deleted; default: never, since Argo CD"
-        " and Flux would run a deleted Job again",
-    )
-    queue: str | None = Field(
-        None, min_length=1, description="the LocalQueue of Kueue that Jobs wait in"
-    )
-
-
-class Kubernetes(Frozen):
-    """The names and labels of nodes in the cluster, and what emitted pods have."""
-
-    label_domain: str = Field("fleetbuild.dev", description="the prefix of all labels")
-    labels: LabelsBy = Field(
-        "files",
-        description="what labels nodes. files: you do, with the files that apply writes; nfd: Node "
-        "Feature Discovery does, from a feature file on each node; api: apply does, by your "
-        "kubeconfig",
-    )
-    node_name: str = Field(
-        "{{ kubernetes_node | default(inventory_hostname) }}",
-        description="a Jinja2 template over the host's variables",
-    )
-    package_labels: bool = Field(
-        False,
-        description="whether nodes also get a label for each planned package, with its version",
-    )
-    pods: Pods = Pods()
 
 
 class Config(Frozen):
@@ -378,7 +326,6 @@ class Config(Frozen):
     install: Install = Install()
     distribute: Distribute = Distribute()
     rollout: Rollout = Rollout()
-    kubernetes: Kubernetes = Kubernetes()
 
     # The folder of the file: its paths, and the user's recipes, are relative to it.
     _folder: str | None = PrivateAttr(default=None)
@@ -387,6 +334,10 @@ class Config(Frozen):
         """Return the section of an extension; with its defaults if the file has none."""
         found = (value for _, value in self if isinstance(value, kind))
         return next(found, None) or kind()
+
+    def with_section(self, key: str, section: Frozen) -> Config:
+        """Return the same configuration with another section of an extension."""
+        return self.model_copy(update={key: section})
 
     @property
     def signs(self) -> bool:

@@ -10,10 +10,11 @@ from pydantic import Field
 
 from fleetbuild.errors import BlockedError, worst
 from fleetbuild.models._base import Frozen
-from fleetbuild.models.config import LabelsBy, Rollout
+from fleetbuild.models.config import Rollout
 from fleetbuild.models.target import Target
 
 FactsSource = Literal["probe", "captures", "cluster"]
+LabelsBy = Literal["files", "nfd", "api"]
 _Versions = dict[str, list[str]]  # version -> its groups
 FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse
 

@@ -87,20 +87,6 @@ class LabelResult(Frozen):
         return self.state in ("labelled", "unchanged", "no_node")
 
 
-class Labelled(Frozen):
-    """The result of labelling a cluster, and its Nodes that are not hosts of the inventory."""
-
-    nodes: tuple[LabelResult, ...] = ()
-    strangers: tuple[str, ...] = ()  # Nodes that match no host
-    remarks: tuple[str, ...] = ()  # how hosts were matched to Nodes
-    changes: tuple[str, ...] = ()  # since the last labelling, if somebody asked for them
-
-    @property
-    def exit_code(self) -> int:
-        """0, or the most serious exit code."""
-        return label_code(self.nodes)
-
-
 _LABEL_CODES = {
     "unreachable": 3,
     "unauthorized": 3,
@@ -172,4 +158,5 @@ class NodeStatus(Frozen):
     # Its labels in the cluster; None if no cluster was asked, or there is nothing to compare.
     labels: Literal["right", "wrong", "no_node", "no_host"] | None = None
     labels_sentence: str = ""  # the problems of the labels
+    labels_fix: str = Field("", exclude=True)  # the command that sets wrong labels right
     probed: str | None = None  # when its facts were read: ISO 8601, UTC

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.render import render_labels
+from fleetbuild.extensions.kubernetes.manifests.options import Delivery
+from fleetbuild.extensions.kubernetes.manifests.render import render_labels
 from fleetbuild.models import Plan, ReleaseFile
 from fleetbuild.models.serving import Serving
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel

@@ -22,6 +22,7 @@ from typing import Any
 import fleetbuild
 from fleetbuild import Config
 from fleetbuild.ansible import _watch
+from fleetbuild.config import config_model
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Inventory, Plan
 from fleetbuild.run_lock import hold_run_lock
@@ -206,7 +207,7 @@ class Scene:
         )
 
     def config(self, policy: str = "published", labels: str = "files") -> Config:
-        return Config.model_validate(
+        return config_model().model_validate(
             {
                 "index": [str(self.wheels)],
                 "build": {"policy": policy},

@@ -157,7 +157,7 @@ def test_the_manifests_are_for_the_three_groups(fleet: Fleet, applied: tuple[Pla
     texts = {Path(path).name: Path(path).read_text() for path in result.manifests}
     assert len([name for name in texts if name.startswith("deployment-")]) == 3
     assert all(name in texts["labels.sh"] for name in fleet.lab.nodes)
-    emitted = fleetbuild.Fleet(state_dir=fleet.state).emit(plan=plan, result=result)
+    emitted = fleetbuild.Fleet(state_dir=fleet.state).emit("k8s", plan=plan, result=result)
     assert emitted.files == texts
 
 

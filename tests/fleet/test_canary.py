@@ -23,6 +23,7 @@ import pytest
 
 import fleetbuild
 from fleetbuild import Cluster, ClusterError, Fleet
+from fleetbuild.extensions.kubernetes.cluster_labels import label
 from tests.fleet.test_secrets_left import _PRYING
 from tests.lab import Lab
 
@@ -244,7 +245,7 @@ def test_the_token_of_a_cluster_is_left_nowhere(
     told: list[fleetbuild.Event] = []
     fleet = Fleet(state_dir="state", cluster=Cluster(kubeconfig), on_event=told.append)
     with pytest.raises(ClusterError) as caught:
-        fleet.label()
+        label(fleet)
     assert MARK not in f"{caught.value.message} {caught.value.fix} {told}"
     kubeconfig.unlink()
     assert left(place, since) == []

@@ -27,13 +27,13 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+from tests.extensions.kubernetes.api.test_cluster_builds import commands_of_the_guide
 from tests.factories import real_api, real_kubelet
 from tests.factories.real_api import RealApi
 from tests.factories.real_kubelet import ADDRESS, KUBECTL, NODE
 from tests.fleet.test_built_against import CODE, project
 from tests.fleet.test_images import base
 from tests.lab.podman import podman
-from tests.unit.kubernetes.api.test_cluster_builds import commands_of_the_guide
 
 MISSING = real_kubelet.missing("nfd-master", "nfd-worker") or ("" if KUBECTL else "no kubectl")
 pytestmark = [

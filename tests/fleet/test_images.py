@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetbuild.kubernetes.manifests.containerfile import containers
-from fleetbuild.kubernetes.manifests.options import Delivery, Way
-from fleetbuild.kubernetes.manifests.render import render
+from fleetbuild.extensions.kubernetes.manifests.containerfile import containers
+from fleetbuild.extensions.kubernetes.manifests.options import Delivery, Way
+from fleetbuild.extensions.kubernetes.manifests.render import render
 from fleetbuild.store.release_files import export_indexes, release_files
 from tests.factories.files import stocked
 from tests.factories.plans import make_plan

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetbuild.kubernetes.api.client import Client
-from fleetbuild.kubernetes.api.kubeconfig import find_access
-from fleetbuild.kubernetes.api.nodes import list_nodes
-from fleetbuild.kubernetes.api.pods import releases_of_pods
-from fleetbuild.kubernetes.labels.apply import Labelling, WantedLabels, label_nodes
-from fleetbuild.kubernetes.labels.node_labels import node_labels
-from fleetbuild.kubernetes.labels.release_labels import is_release_label
-from fleetbuild.kubernetes.manifests.options import Delivery
-from fleetbuild.kubernetes.manifests.render import render
+from fleetbuild.extensions.kubernetes.api.client import Client
+from fleetbuild.extensions.kubernetes.api.kubeconfig import find_access
+from fleetbuild.extensions.kubernetes.api.nodes import list_nodes
+from fleetbuild.extensions.kubernetes.api.pods import releases_of_pods
+from fleetbuild.extensions.kubernetes.labels.apply import Labelling, WantedLabels, label_nodes
+from fleetbuild.extensions.kubernetes.labels.node_labels import node_labels
+from fleetbuild.extensions.kubernetes.labels.release_labels import is_release_label
+from fleetbuild.extensions.kubernetes.manifests.options import Delivery
+from fleetbuild.extensions.kubernetes.manifests.render import render
 from fleetbuild.models import Plan
 from fleetbuild.models.serving import as_planned
 from fleetbuild.store.release_files import export_indexes, release_files

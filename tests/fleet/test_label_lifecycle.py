@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import fleetbuild
-from fleetbuild import Config, Event, Plan, Result
+from fleetbuild import Event, Plan, Result
 from fleetbuild.apply.followers import OFF
-from fleetbuild.kubernetes.labels.node_labels import node_labels
+from fleetbuild.config import config_model
+from fleetbuild.extensions.kubernetes.labels.node_labels import node_labels
 from tests.factories.files import make_wheel
 from tests.fleet.conftest import MakeLab
 from tests.lab import Lab
@@ -33,7 +34,7 @@ class Fleet:
             "build": {"policy": "published"},
             "grouping": {"rungs": "detected"},
         }
-        config = Config.model_validate(settings).within(str(self.state))
+        config = config_model().model_validate(settings).within(str(self.state))
         return fleetbuild.Fleet(
             self.lab.inventory, config=config, state_dir=self.state, on_event=self.listen
         )

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fleetbuild import Delivery
-from fleetbuild.kubernetes.manifests.render import render
+from fleetbuild.extensions.kubernetes.manifests.options import Delivery
+from fleetbuild.extensions.kubernetes.manifests.render import render
 from fleetbuild.models.serving import as_planned
 from tests.factories.plans import RELEASE_ID, make_group, make_plan, make_wheel
 from tests.lab import image as lab_image

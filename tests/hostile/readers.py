@@ -15,7 +15,7 @@ import yaml
 
 from fleetbuild.audit.downloads import audit_here as check_here
 from fleetbuild.audit.wheel import audit_here
-from fleetbuild.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
+from fleetbuild.extensions.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
 from fleetbuild.models import Facts
 from fleetbuild.plan.document.serialize import dump_plan, read_plan, with_digest
 from fleetbuild.probe.parsing.facts import facts_of

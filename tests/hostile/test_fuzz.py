@@ -19,7 +19,7 @@ from fleetbuild.audit.elf import BrokenElf
 from fleetbuild.audit.fatbin import BrokenFatbin
 from fleetbuild.audit.wheel import audit_elf
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
+from fleetbuild.extensions.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
 from fleetbuild.models import Facts
 from fleetbuild.plan.document.serialize import _digest, read_plan
 from fleetbuild.probe.parsing.facts import facts_of

@@ -15,8 +15,8 @@ from fleetbuild.cli.session import _become_password
 from fleetbuild.cli.steps import is_plan
 from fleetbuild.config import load_config
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.kubernetes.api.credentials import _from_file
-from fleetbuild.kubernetes.api.kubeconfig import User, _content, _read
+from fleetbuild.extensions.kubernetes.api.credentials import _from_file
+from fleetbuild.extensions.kubernetes.api.kubeconfig import User, _content, _read
 from fleetbuild.plan.document.files import read_plan
 from fleetbuild.plan.resolve.requirement_files import (
     read_constraints,

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from fleetbuild.apply import rollout
 from fleetbuild.errors import FleetbuildError, LockedError
+from fleetbuild.extensions.kubernetes import config as kubernetes
 from fleetbuild.models import Config, Facts, LockedFile, Plan, Result
-from fleetbuild.plan.decide import eligibility
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.resolution import Resolution, Source
 from fleetbuild.plan.document.make_plan import make_plan
@@ -82,7 +82,7 @@ def prepare() -> Path:
     gc.set_threshold(500_000)  # a third of the time otherwise
     render._render_all = _rendered_once(render._render_all, dict)
     render._render_each = _rendered_once(render._render_each, list)
-    eligibility.kubernetes_node = _named_once(eligibility.kubernetes_node)
+    kubernetes.kubernetes_node = _named_once(kubernetes.kubernetes_node)
     rollout.owners = _checked_once(rollout.owners)
     document = import_module("fleetbuild.plan.document.make_plan")
     document.plan_wheel = _planned_once(document.plan_wheel)  # type: ignore[attr-defined]

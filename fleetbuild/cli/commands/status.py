@@ -43,10 +43,9 @@ def status(
         else:
             run.out.show(report.status_table(statuses, every_node=output.verbose))
             named = steps.cluster_options(cluster)
-            by = fleet.labelled_by
             state = state_option(run.state_dir)
             ending = report.status_ending(
-                statuses, inventory, by=by, cluster=named, state=state, options=nodes.again
+                statuses, inventory, cluster=named, state=state, options=nodes.again
             )
             run.out.say("", *ending)
         run.exit_code = 3 if any(node.state == "unreachable" for node in statuses.values()) else 0

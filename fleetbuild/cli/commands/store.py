@@ -18,12 +18,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Built = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR", help="The folder with the Jobs' wheels, one folder per wheel, or one wheel."
-    ),
-]
 WheelArgument = Annotated[
     str,
     typer.Argument(
@@ -138,23 +132,3 @@ def fetch(
         else:
             run.out.say(*(f"Fetched {file}" for file in files))
             run.out.say(f"Fetched {count(len(files), 'file')}.", *lacks)
-
-
-@app.command()
-@options.expand
-def add(
-    folder: Built,
-    output: options.OutputOptions,
-) -> None:
-    """Audit and store wheels that Jobs built in a cluster."""
-    with output.session() as run:
-        import fleetbuild
-        from fleetbuild.cli.show.result import wheel_lines
-
-        results = fleetbuild.Fleet(state_dir=output.state_dir).store.add(folder)
-        if output.json:
-            wheels = [result.model_dump(mode="json") for result in results]
-            run.out.document({"format_version": "1.0", "wheels": wheels})
-        else:
-            run.out.say(*wheel_lines(results))
-        run.exit_code = 7 if any(result.state == "refused" for result in results) else 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleetbuild.cli.show.text import clean, duration, fold, quoted, state_option, troubles
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
-from fleetbuild.models.result import Labelled, LabelResult
+from fleetbuild.models.result import LabelResult
 from fleetbuild.text import count
 
 GOOD = {
@@ -198,24 +197,6 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
             if label.state not in ("labelled", "unchanged")
         }
     )
-
-
-def labelled_lines(labelled: Labelled) -> list[str]:
-    """Return the results of labelling a cluster; the count comes last."""
-    lines = label_troubles(labelled.nodes)
-    lines += [*labelled.remarks, *map(clean, labelled.changes)]
-    if labelled.strangers:
-        others = fold(labelled.strangers)
-        lines.append(f"Nodes of the cluster that are not in the inventory: {others}")
-    ended = Counter(LABELS[node.state] for node in labelled.nodes)
-    parts = [f"{ended[words]} {words}" for words in dict.fromkeys(LABELS.values()) if ended[words]]
-    return [*lines, f"{count(ended.total(), 'node')}: {', '.join(parts) or 'none to label'}."]
-
-
-def unlabelled_lines(labelled: Labelled) -> list[str]:
-    """Return the results of removing labels from a cluster; the count comes last."""
-    removed = sum(node.ok for node in labelled.nodes)
-    return [*label_troubles(labelled.nodes), f"Labels removed from {count(removed, 'node')}."]
 
 
 def _wheel(wheel: WheelResult) -> list[str]:

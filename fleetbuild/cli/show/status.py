@@ -111,15 +111,14 @@ def status_ending(
     nodes: Mapping[str, NodeStatus],
     source: str,
     *,
-    by: str = "files",
     cluster: str = "",
     state: str = "",
     options: str = "",
 ) -> list[str]:
     """Return the counts, the age of the facts, and what to do about drift.
 
-    `by` is kubernetes.labels; `cluster`, `state` and `options` hold the options that name the
-    cluster, the state directory, and the same nodes and passwords.
+    `cluster`, `state` and `options` hold the options that name the cluster, the state directory,
+    and the same nodes and passwords.
     """
     drifted = drifted_nodes(nodes)
     silent = [
@@ -141,9 +140,10 @@ def status_ending(
     if oldest:
         lines.append(f"Read {ago(oldest)}.")
     if mislabelled:
-        command = f"verify {again}{options}" if by == "nfd" else f"emit labels --apply{cluster}"
+        fix = nodes[mislabelled[0]].labels_fix
+        named = f" {again}{options}" if fix == "verify" else cluster
         lines.append(f"wrong labels: {fold(mislabelled)}")
-        lines.append(f"  fix: fleetbuild {command}{state}")
+        lines.append(f"  fix: fleetbuild {fix}{named}{state}")
     if without_host:
         lines.append(f"labelled with this release, but not in the inventory: {fold(without_host)}")
     lines += troubles(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetbuild.cli import options
-from fleetbuild.cli.commands.emit import Out
+from fleetbuild.cli.commands.emit import Out, folder_of, tell
 from fleetbuild.cli.commands.plan import OptionalInventoryArgument
 
 if TYPE_CHECKING:
@@ -49,18 +49,11 @@ def emit_windows(
             store = run.state_dir / "store"
             wanted = windows_packages(fleet.inventory, facts, fleet.config, packages or (), store)
         plan = plan_windows(fleet.inventory.nodes, facts, wanted, fleet.config)
-        folder = out or run.state_dir / "manifests" / "windows"
-        emitted = EmittedFiles(windows_files(plan.groups), windows_warnings(plan)).written(folder)
-        written = [str(path) for path in emitted.paths]
-        if output.json:
-            document = {"files": written, "warnings": list(emitted.warnings)}
-            run.out.document({"format_version": "1.0", **document})
-        else:
+        emitted = EmittedFiles(windows_files(plan.groups), windows_warnings(plan))
+        if not output.json:
             for group in plan.groups:
                 run.out.say(*group_lines(group))
-            run.out.say(*(f"Wrote {file}" for file in written))
-            for sentence in emitted.warnings:
-                run.out.warn(f"warning: {sentence}")
+        tell(run, emitted.written(folder_of(run, "windows", out)))
         run.exit_code = 3 if any(each.state == "unreachable" for each in facts.values()) else 0
 
 

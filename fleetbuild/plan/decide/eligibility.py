@@ -11,9 +11,6 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from jinja2 import TemplateError
-
-from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
 from fleetbuild.models import Config, Facts, Inventory, Node, Python
@@ -27,7 +24,6 @@ from fleetbuild.plan.decide.compatibility.toolkits import (
 from fleetbuild.plan.decide.interpreters import NotEligible, choose_interpreter
 from fleetbuild.plan.decide.packages import Package, cuda_floors, versions_of
 from fleetbuild.recipes import Recipe
-from fleetbuild.recipes.templates import rendered
 
 _SHARED = re.compile(
     r"nfs4?|cifs|smbfs|smb[23]|lustre|gpfs|ceph|glusterfs|beegfs|afs|orangefs|pvfs2|9p"
@@ -110,19 +106,6 @@ def allowed_rungs(recipes: Sequence[Recipe], config: Config) -> tuple[str, ...]:
     use = config.grouping.optimize_for
     named = {rung for recipe in recipes for rung in recipe.rungs_when(use)}
     return tuple(rung for rung in RUNGS if rung in named)
-
-
-def kubernetes_node(node: Node, template: str) -> str:
-    """Return the name of the node's Kubernetes Node."""
-    values = {"inventory_hostname": node.name, **node.variables}
-    try:
-        return rendered(template, values)
-    except (TemplateError, TypeError, ValueError, ArithmeticError) as problem:
-        raise ConfigError(
-            f"kubernetes.node_name cannot be rendered for {node.name}: {problem}.",
-            "Give the template a default, such as "
-            "{{ kubernetes_node | default(inventory_hostname) }}.",
-        ) from None
 
 
 def _assess(

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from fleetbuild.errors import Interrupted, PlanFileError
+from fleetbuild.extension import extensions
 from fleetbuild.files import raise_if_full, read_input, write_atomically
 from fleetbuild.models import Config, Install, Plan
-from fleetbuild.models.config import Kubernetes
 from fleetbuild.plan.document.serialize import dump_plan, with_digest
 from fleetbuild.plan.document.serialize import read_plan as plan_of_text
 from fleetbuild.state import StateDir, write_if_changed
@@ -83,14 +83,13 @@ def keep_applied(plan: Plan, state: StateDir) -> Iterator[None]:
     write_if_changed(state.plan_file, text)
 
 
-def config_of(plan: Plan) -> Config:
-    """Return the settings of a plan that say where its release is and how nodes are labelled."""
-    return Config(
-        release=plan.release,
-        install=Install(path=plan.install_path),
-        kubernetes=Kubernetes(
-            label_domain=plan.label_domain,
-            labels=plan.labels,
-            package_labels=plan.package_labels,
-        ),
-    )
+def config_of(plan: Plan, config: Config) -> Config:
+    """Return the settings of a plan that say where its release is, and the sections of extensions.
+
+    `config` is the configuration as it is now.
+    """
+    planned = Config(release=plan.release, install=Install(path=plan.install_path))
+    for extension in extensions():
+        for key, section in extension.installed_sections(plan, config).items():
+            planned = planned.with_section(key, section)
+    return planned

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleetbuild.extension import node_fields, plan_fields
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import (
     Config,
@@ -28,7 +29,6 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.plan.decide.compatibility.beyond_target import sm_problem
-from fleetbuild.plan.decide.eligibility import kubernetes_node
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.packages import Package
@@ -153,9 +153,7 @@ def make_plan(
         keep=config.install.keep,
         bandwidth=config.distribute.bandwidth,
         packages=tuple(package.text for package in packages),
-        label_domain=config.kubernetes.label_domain,
-        package_labels=config.kubernetes.package_labels,
-        labels=config.kubernetes.labels,
+        **plan_fields(config),
         build_image=config.build.image,
         build_container=config.build.container
         if any(w.build_images for w in wheels.values())
@@ -330,7 +328,7 @@ def _nodes(
             warnings=assessed.warnings,
             isa=node.isa,
             python=assessed.python.path if assessed.python and group else None,
-            kubernetes_node=kubernetes_node(node, config.kubernetes.node_name),
+            **node_fields(node, config),
             taints=facts[node.name].taints if node.name in facts else (),
             instance_type=facts[node.name].instance_type if node.name in facts else None,
             current=current.id if current else None,

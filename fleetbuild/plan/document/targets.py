@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fleetbuild.extension import node_fields
 from fleetbuild.models import (
     Config,
     Facts,
@@ -18,7 +19,6 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.models.problem import Problem
-from fleetbuild.plan.decide.eligibility import kubernetes_node
 from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.wheels.draft import PlanDraft
 from fleetbuild.plan.document.fingerprint import fingerprint
@@ -37,15 +37,13 @@ def builder_nodes(
 
 
 def _builder_node(node: Node, facts: Facts | None, config: Config) -> PlannedNode:
-    name = kubernetes_node(node, config.kubernetes.node_name)
+    fields_ = node_fields(node, config)
     if node.skip:
-        return PlannedNode(state="skipped", reason=SKIPPED, kubernetes_node=name)
+        return PlannedNode(state="skipped", reason=SKIPPED, **fields_)
     if facts is None or facts.state == "unreachable":
         known = facts or Facts(reason="it was not probed")
-        return PlannedNode(
-            state="unreachable", reason=known.reason, fix=known.fix, kubernetes_node=name
-        )
-    return PlannedNode(state="skipped", reason=_ONLY_BUILDS, kubernetes_node=name)
+        return PlannedNode(state="unreachable", reason=known.reason, fix=known.fix, **fields_)
+    return PlannedNode(state="skipped", reason=_ONLY_BUILDS, **fields_)
 
 
 def builder_fingerprints(

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from fleetbuild import Fleet
+from fleetbuild.config import config_model
 from fleetbuild.errors import KubeconfigError, UsageError
-from fleetbuild.kubernetes.api import Cluster
+from fleetbuild.extensions.kubernetes.api import Cluster
 from fleetbuild.models import Config, Inventory, Login, Node, Result
 from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.state import StateDir
+from tests.extensions.kubernetes.api.test_cluster_pods import pod
 from tests.factories.cluster_api import FakeApi
 from tests.factories.fleets import facts
 from tests.factories.plans import reused_plan
-from tests.unit.kubernetes.api.test_cluster_pods import pod
 
 
 @pytest.mark.parametrize("labels", ["files", "api"])
@@ -34,7 +35,7 @@ def test_a_former_path_asks_the_cluster_that_is_known(
         api.add("a")
         api.pods = [pod("p", "a", "/srv/old/releases/r1")]
         inventory = Inventory(source="i.yml", nodes=(Node(name="a", login=Login(host="a")),))
-        config = Config.model_validate({"kubernetes": {"labels": labels}})
+        config = config_model().model_validate({"kubernetes": {"labels": labels}})
         fleet = Fleet(inventory, config=config, state_dir=tmp_path / "state")
         if labels == "files":  # set by hand with `emit labels --apply`
             StateDir(tmp_path / "state").create().note_api_labels("default", "test")

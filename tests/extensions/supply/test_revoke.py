@@ -208,15 +208,15 @@ def test_nothing_of_it_is_emitted(state: StateDir, stored: StoredWheel) -> None:
     good = plans.make_group(("c",), avx, wheels=(other,))
     bad = plans.make_group(wheels=(wheel_of_plan(),))
     both = with_digest(plans.make_plan((good, bad), inventory="i.yml"))
-    assert any("avx2" in name for name in fleet.emit(plan=both).files)
+    assert any("avx2" in name for name in fleet.emit("k8s", plan=both).files)
     revoke(stored.sha256, WHY, state)
-    emitted = fleet.emit(plan=both)
+    emitted = fleet.emit("k8s", plan=both)
     workloads = [name for name in emitted.files if name.startswith("deployment")]
     assert [name for name in workloads if "avx2" in name] == []
     assert len(workloads) == 1
     assert any(WHY in text for text in emitted.warnings)
     with pytest.raises(BlockedError, match=WHY):
-        fleet.emit(plan=a_plan())
+        fleet.emit("k8s", plan=a_plan())
 
 
 def test_a_revocation_is_listed_and_taken_back(state: StateDir, stored: StoredWheel) -> None:

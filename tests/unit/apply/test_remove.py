@@ -25,9 +25,9 @@ from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.plan.document.serialize import with_digest
 from fleetbuild.state import StateDir
 from tests.factories.fleets import facts
+from tests.factories.followers import Told
 from tests.factories.plans import reused_plan
 from tests.factories.runs import answer, ended, event
-from tests.unit.apply.test_labels import Told
 
 SERVED = Manifest(
     release="default", id="r1", group="g", python="/p", wheels=(), verified=True

@@ -175,13 +175,6 @@ def test_an_archive_may_be_named_in_the_file_beside_it(site):
     assert made.packages == ("files/pkg-1.0.tar.gz",)
 
 
-@pytest.mark.usefixtures("site")
-@pytest.mark.parametrize("packages", [True, False])
-def test_a_plan_keeps_whether_packages_have_labels(packages):
-    config = Config.model_validate({"kubernetes": {"package_labels": packages}})
-    assert plan({"a": facts()}, "pkg==1.0", config=config).package_labels == packages
-
-
 def test_recipes_beside_the_file_are_used(site):
     (site / "recipes").mkdir()
     (site / "recipes" / "pkg.yml").write_text(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from pydantic import create_model
 
-from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Facts, Gpu, Inventory, Libc
 from fleetbuild.plan.decide import eligibility
 from fleetbuild.plan.decide.eligibility import Eligibility
@@ -238,21 +237,6 @@ def test_a_recipe_knows_its_libc_families_and_rungs():
     assert "no rung that this CPU can run (x86_64, avx2)" in refused
     arm = planned_node_of(facts("armv8"), packages=[avx512])
     assert "aarch64, armv8" in arm.reason
-
-
-def test_node_names_in_the_cluster_come_from_the_template():
-    plan = planned(
-        {"a": facts(), "b": facts()},
-        nodes=[node("a", variables={"kubernetes_node": "worker-1"}), node("b")],
-    )
-    assert plan.nodes["a"].kubernetes_node == "worker-1"
-    assert plan.nodes["b"].kubernetes_node == "b"
-
-
-def test_a_node_name_template_without_default_is_an_error():
-    config = Config.model_validate({"kubernetes": {"node_name": "{{ nobody }}"}})
-    with pytest.raises(ConfigError, match="cannot be rendered for n"):
-        planned({"n": facts()}, config=config)
 
 
 def test_warnings_of_facts_stay_with_the_node():

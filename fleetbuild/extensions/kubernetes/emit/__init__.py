@@ -1,0 +1,1 @@
+"""The kinds of `fleetbuild emit` for Kubernetes. Read `writers.py` first."""

@@ -1,0 +1,90 @@
+"""The names that Node Feature Discovery and GPU Feature Discovery have for hardware features."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fleetbuild.hardware.rungs import RUNGS, Rung
+
+GPU = "nvidia.com/gpu"  # what the device plugin offers, and pods ask for
+GPU_TOLERATION = {"key": GPU, "operator": "Exists"}  # nodes are often tainted with that name
+GFD_MAJOR = "nvidia.com/gpu.compute.major"
+GFD_MINOR = "nvidia.com/gpu.compute.minor"
+_LABEL = "feature.node.kubernetes.io/cpu-cpuid."
+
+
+def rung_flags(rung: Rung) -> tuple[str, ...]:
+    """Return the flags of the feature cpu.cpuid that a node of this rung has, weakest first."""
+    names = _table()["names"]
+    spelled = [names[feature] for step in rung.lineage for feature in step.adds]
+    return tuple(spelled) or (_table()["baseline"][rung.arch],)
+
+
+def rung_labels(rung: Rung) -> tuple[str, ...]:
+    """Return the node labels nearest to this rung in NFD's default configuration.
+
+    If every flag that separates it from the rung below is hidden, use NFD 0.19's flag for the
+    level.
+    """
+    hidden = set(_table()["hidden"])
+    flags = [flag for flag in rung_flags(rung) if flag not in hidden]
+    if rung.name in _table()["levels"] and not _shown(rung, hidden):
+        flags.append(_table()["levels"][rung.name])
+    return tuple(_LABEL + flag for flag in flags)
+
+
+def hidden_flags(rung: Rung) -> tuple[str, ...]:
+    """Return the flags of a rung that no label shows.
+
+    The architecture's label shows the baseline.
+    """
+    hidden = set(_table()["hidden"])
+    return tuple(flag for flag in rung_flags(rung) if rung.features and flag in hidden)
+
+
+def level_label(rung: Rung) -> str | None:
+    """Return NFD 0.19's label for the best psABI level within this rung, or None."""
+    levels = [_table()["levels"].get(step.name) for step in rung.lineage]
+    named = [level for level in levels if level]
+    return _LABEL + named[-1] if named else None
+
+
+def features_of(flags: Collection[str]) -> frozenset[str]:
+    """Return the features of rungs that these flags of cpu.cpuid mean, in the kernel's spelling."""
+    table = _table()
+    features = {feature for feature, flag in table["names"].items() if flag in flags}
+    levels = (RUNGS[name] for name, flag in table["levels"].items() if flag in flags)
+    return frozenset(features).union(*(rung.features for rung in levels))
+
+
+def shown_flags(labels: Mapping[str, str]) -> frozenset[str]:
+    """Return the flags of cpu.cpuid that a node's labels show."""
+    return frozenset(
+        key.removeprefix(_LABEL)
+        for key, value in labels.items()
+        if key.startswith(_LABEL) and value == "true"
+    )
+
+
+def gfd_labels(sm: str) -> dict[str, str]:
+    """Return the labels that GPU Feature Discovery sets for GPUs of this SM."""
+    major, _, minor = sm.partition(".")
+    return {GFD_MAJOR: major, GFD_MINOR: minor}
+
+
+def _shown(rung: Rung, hidden: set[str]) -> bool:
+    # lahf_lm is shown, and every x86-64 CPU but the first few has it: it tells nothing.
+    telling = {_table()["names"][feature] for feature in rung.adds} - hidden - {"LAHF"}
+    return bool(telling)
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("fleetbuild.extensions.kubernetes").joinpath("data/nfd.yml").read_text("utf-8")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded

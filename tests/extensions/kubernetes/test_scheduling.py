@@ -1,0 +1,238 @@
+"""The input of schedulers and autoscalers: the same classes in the form of each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from fleetbuild.emit.emission import Emission
+from fleetbuild.errors import UsageError
+from fleetbuild.extensions.kubernetes.emit.dra import device_classes
+from fleetbuild.extensions.kubernetes.emit.karpenter import node_pools
+from fleetbuild.extensions.kubernetes.emit.kueue import resource_flavors
+from fleetbuild.extensions.kubernetes.labels.classes import classes
+from fleetbuild.extensions.kubernetes.labels.node_facts import NOT_PUBLISHED
+from fleetbuild.extensions.kubernetes.manifests.containerfile import containers
+from fleetbuild.extensions.kubernetes.manifests.image_compatibility import image_compatibility
+from fleetbuild.extensions.kubernetes.manifests.options import Delivery
+from fleetbuild.models import Plan
+from fleetbuild.store.wheels import Store
+from tests.factories.data import NFD_CRDS
+from tests.factories.delivery import six_nodes, wheels_of
+from tests.factories.hardware_classes import plan_of
+from tests.factories.nfd_master import matches
+from tests.factories.nfd_worker import report
+from tests.factories.plans import gpu_fleet
+from tests.factories.schemas import NEWEST, accept, accept_custom, strict
+
+NODE_CLASS = "karpenter.k8s.aws/EC2NodeClass/default"
+GPUS = plan_of("sm80.sm90-avx512", "sm86-avx2", "cpu-avx2", "cpu-armv8.2")
+
+
+def documents(text: str | None) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(text or ""))
+
+
+def seen(plan: Plan, **types: str) -> Plan:
+    """The plan, whose nodes have these instance types."""
+    nodes = {
+        name: node.model_copy(update={"instance_type": types.get(name.replace("-", "_"))})
+        for name, node in plan.nodes.items()
+    }
+    return plan.model_copy(update={"nodes": nodes})
+
+
+# DRA ----------------------------------------------------------------------------------------------
+
+
+def test_a_device_class_for_each_sm_and_each_set_of_them() -> None:
+    made = documents(device_classes(GPUS))
+    assert [each["metadata"]["name"] for each in made] == [
+        "sm80.fleetbuild.dev", "sm86.fleetbuild.dev", "sm90.fleetbuild.dev",
+        "sm80-sm90.fleetbuild.dev",
+    ]  # fmt: skip
+    assert made[1]["spec"]["extendedResourceName"] == "fleetbuild.dev/sm86"
+    for each in made:
+        accept(each, NEWEST)
+    assert device_classes(plan_of("cpu-avx2")) is None
+
+
+def test_a_device_class_selects_only_whole_gpus_of_its_sms() -> None:
+    made = documents(device_classes(GPUS))
+    one, several = (made[at]["spec"]["selectors"][0]["cel"]["expression"] for at in (1, 3))
+    assert one == (
+        "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+        " && device.attributes['gpu.nvidia.com'].cudaComputeCapability"
+        ".compareTo(semver('8.6.0')) == 0"
+    )
+    assert re.findall(r"semver\('([0-9.]+)'\)", several) == ["8.0.0", "9.0.0"]
+    # Without brackets the second one would hold for devices of any driver.
+    assert re.search(r"&& \([^&]+ \|\| [^&]+\)$", several)
+
+
+# Kueue --------------------------------------------------------------------------------------------
+
+
+def test_a_flavor_for_each_class_with_the_labels_of_its_nodes() -> None:
+    plan = plan_of("sm86-avx2", "cpu-avx2", "cpu-armv8.2")
+    made = documents(resource_flavors(plan))
+    for each in made:
+        accept_custom(each)
+    assert [each["spec"]["nodeLabels"]["fleetbuild.dev/class"] for each in made] == [
+        each.name for each in classes(plan)
+    ]
+    gpu, *others = made
+    assert gpu["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert not any("tolerations" in each["spec"] for each in others)
+    assert len({each["metadata"]["name"] for each in made}) == len(made)
+    staging = documents(resource_flavors(plan.model_copy(update={"release": "Staging_2"})))
+    assert not {each["metadata"]["name"] for each in staging} & {
+        each["metadata"]["name"] for each in made
+    }
+
+
+# Node pools ---------------------------------------------------------------------------------------
+
+
+def test_a_pool_declares_its_class_and_names_types_that_were_seen_in_it_alone() -> None:
+    plan = seen(
+        six_nodes(), cpu_1="m5.large", cpu_2="m6.large", gpu_1="g5.xlarge", arm_1="m6.large"
+    )
+    files, messages = node_pools(plan, NODE_CLASS)
+    pools = {each["metadata"]["name"]: each for each in documents(files["karpenter.yaml"])}
+    types = {}
+    for name, pool in pools.items():
+        accept_custom(pool)
+        template = pool["spec"]["template"]
+        assert template["metadata"]["labels"]["fleetbuild.dev/class"].replace(".", "-") == name
+        assert template["spec"]["nodeClassRef"]["kind"] == "EC2NodeClass"
+        types[name] = [
+            each["values"] for each in template["spec"]["requirements"] if "instance" in each["key"]
+        ]
+    # m6.large was seen with two classes: a pool of it would start nodes that its pods cannot use.
+    assert types == {
+        "cpu-avx2": [["m5.large"]], "sm86-avx512": [["g5.xlarge"]], "cpu-armv8-2": []
+    }  # fmt: skip
+    assert "Seen in several classes, so left out: m6.large." in files["karpenter.yaml"]
+    (message,) = messages
+    assert message.startswith("cpu-armv8.2: no instance type was seen in this class alone")
+
+
+def test_instance_types_are_never_inferred() -> None:
+    files, _ = node_pools(six_nodes(), NODE_CLASS)
+    assert "instance-type" not in files["karpenter.yaml"]
+
+
+def test_node_groups_of_cluster_autoscaler() -> None:
+    files, messages = node_pools(plan_of("cpu-avx2"), None)
+    assert list(files) == ["cluster-autoscaler.yaml"]
+    assert "--node-class GROUP/KIND/NAME" in messages[0]
+    tags = yaml.safe_load(files["cluster-autoscaler.yaml"])["cpu-avx2"]
+    prefix = "k8s.io/cluster-autoscaler/node-template/label/"
+    assert tags["aws"][f"{prefix}fleetbuild.dev/class"] == "cpu-avx2"
+    azure = "k8s.io_cluster-autoscaler_node-template_label_fleetbuild.dev_class"
+    assert tags["azure"][azure] == "cpu-avx2"
+    assert tags["cluster_api"] == {
+        "capacity.cluster-autoscaler.kubernetes.io/labels": "fleetbuild.dev/class=cpu-avx2,"
+        "fleetbuild.dev/isa=avx2"
+    }
+
+
+@pytest.mark.parametrize("text", ["EC2NodeClass", "a/b/c/d", "//x"])
+def test_an_invalid_node_class_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a node class"):
+        node_pools(plan_of("cpu-avx2"), text)
+
+
+# Image compatibility ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cpu-avx2", "sm80.sm90-avx512", "sm87-armv8.2"])
+def test_nfd_accepts_the_compatibility_of_an_image(name: str) -> None:
+    (group,) = plan_of(name).groups
+    document = yaml.safe_load(image_compatibility(group))
+    (entry,) = document.pop("compatibilities")
+    assert document == {"version": "v1alpha1"}
+    assert entry.keys() == {"description", "rules"}
+    crds = yaml.safe_load_all(NFD_CRDS.read_text())
+    crd = next(each for each in crds if each["spec"]["names"]["kind"] == "NodeFeatureGroup")
+    (schema,) = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"]]
+    rules = schema["properties"]["spec"]["properties"]["featureGroupRules"]
+    jsonschema.validate(entry["rules"], strict(rules))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate([{**entry["rules"][0], "labels": {}}], strict(rules))
+
+
+def test_a_node_is_compatible_where_the_wheels_run() -> None:
+    (group,) = plan_of("sm86-avx2").groups
+    (entry,) = yaml.safe_load(image_compatibility(group))["compatibilities"]
+    features = group.target.features
+
+    def compatible(*args: Any, **more: Any) -> bool:
+        node = report(*args, **more)
+        return all(matches(rule, node) for rule in entry["rules"])
+
+    assert compatible("x86_64", features, ("0302 10de:2230",), driver=True)
+    assert not compatible("x86_64", features, ("0302 10de:2230",), driver=False)
+    assert not compatible("x86_64", features, ("0302 10de:20b0",), driver=True)  # SM 8.0
+    assert not compatible("x86_64", set(features) - {"avx2"}, ("0302 10de:2230",), driver=True)
+
+
+def test_the_script_attaches_compatibility_to_pushed_images(tmp_path: Any) -> None:
+    plan = plan_of("cpu-avx2")
+    delivery = Delivery(way="image", image_prefix="registry.example.com/f")
+    for name, text in containers(plan, delivery, wheels_of(plan)).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (group,) = plan.groups
+    log = tmp_path / "log"
+    tools = tmp_path / "bin"
+    tools.mkdir()
+
+    def push() -> str:
+        log.write_text("")
+        ran = subprocess.run(
+            ["/bin/sh", str(tmp_path / "build.sh"), "--push"],
+            env={"PATH": f"{tools}", "ENGINE": "engine", "LOG": str(log)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return ran.stderr
+
+    (tools / "dirname").symlink_to(shutil.which("dirname") or "")
+    for tool in ("engine", "oras"):
+        (tools / tool).write_text(f'#!/bin/sh\necho {tool} "$@" >>"$LOG"\n')
+        (tools / tool).chmod(0o755)
+    assert not push()
+    attached = [line for line in log.read_text().splitlines() if line.startswith("oras")]
+    image = f"registry.example.com/f:{group.name}-{group.release_id}"
+    file = f"./{group.name}/image-compatibility.yaml"
+    kind = "application/vnd.nfd.image-compatibility"
+    assert attached == [
+        f"oras attach --artifact-type {kind}.v1alpha1 {each} {file}:{kind}.spec.v1alpha1+yaml"
+        for each in (image, f"{image}-volume")
+    ]
+    (tools / "oras").unlink()
+    assert f"oras is not installed, so {file} is not attached to {image}" in push()
+
+
+# Rules --------------------------------------------------------------------------------------------
+
+
+def test_hidden_pci_devices_are_a_warning(tmp_path: Any) -> None:
+    plan = gpu_fleet()
+    nodes = {
+        name: node.model_copy(update={"warnings": (NOT_PUBLISHED,)})
+        for name, node in plan.nodes.items()
+    }
+    told = [
+        Emission(plan=each, serving={}, store=Store(tmp_path)).write("nfd").warnings
+        for each in (plan, plan.model_copy(update={"nodes": nodes}))
+    ]
+    assert not any("core.noPublishFeatures" in text for text in told[0])
+    assert any("core.noPublishFeatures" in text for text in told[1])
