@@ -20,7 +20,7 @@ COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 # Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
 COLLECTION := .ansible/collections/ansible_collections/fleetbuild
 
-.PHONY: help setup core demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-cores test-libraries fresh release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
+.PHONY: help setup core guests demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-cores test-libraries fresh release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ core: setup ## the core without fleetbuild/extensions: its tests, and a wheel bu
 	@.venv/bin/uv pip install --quiet --python $(CORE)/.venv/bin/python --editable $(CORE) --group $(CORE)/pyproject.toml:unit
 	@touch $(CORE)/.venv/.ready && $(MAKE) --no-print-directory -C $(CORE) demo
 	@cd $(CORE) && .venv/bin/python -m pytest -q $(CORE_TESTS) $(PYTEST_ARGS)
+
+guests: setup ## each guest deleted alone: what remains loads and passes its tests; GUESTS=nix for some
+	@$(PY) -m tests.guests $(GUESTS)
 
 fuzz: setup ## coverage-guided fuzzing of each reader of hostile input: FUZZ_RUNS inputs, hours by default
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group fuzz
