@@ -17,7 +17,7 @@ _SOURCE = re.compile(
     r"^[ \t]*Origin: .*(?:\n[ \t]*$|\n[ \t]*\d+ .*|\n[ \t]*\^.*|\n[ \t]*\.\.\..*)*", re.MULTILINE
 )
 _OLDER_SOURCE = re.compile(r"The\s+offending\s+line\s+appears\s+to\s+be:.*?\^\s+here", re.DOTALL)
-# What is shown of a reason of Ansible's: the rest may quote a file, and so a password.
+# Only these words of Ansible's are shown: the rest may quote a file, and so a password.
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,62}"
 _SAID = re.compile(
     r"Expected key=value(?: host variable assignment)?|Expected group name|No closing quotation"
@@ -37,7 +37,8 @@ _SAID = re.compile(
     r"|YAML parsing failed|Syntax Error while loading YAML"
     r"|non-zero exit code -?\d+|could not be parsed as JSON|Failed to execute inventory script"
     r"|characters that cannot be interpreted as UTF-8|JSON decoder"
-    r"|Could not match supplied host pattern|Permission denied|Is a directory"
+    rf"|Found duplicate mapping key '{_NAME}'"
+    r"|Could not match supplied host pattern(?:, ignoring: [\w.*!&@-]+)?|Permission denied|Is a directory"
 )
 _REMOVE = re.compile(
     r"(?:-f \\?[\"'](?P<file>/[A-Za-z0-9._/@+-]{1,255})\\?[\"'] )?"
@@ -59,7 +60,7 @@ def without_values(reason: str) -> str:
     """Return what Ansible says of a file, without anything that the file holds but plain names."""
     line = re.match(r"\S*:(\d+): ", reason)
     said = dict.fromkeys(found[0] for found in _SAID.finditer(reason))
-    text = ", ".join(said) or "Ansible does not understand it"
+    text = ", ".join(said) or "Ansible says more than may be shown here: ansible-inventory --list"
     return f"line {line[1]}: {text}" if line else text
 
 

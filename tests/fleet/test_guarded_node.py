@@ -1,4 +1,4 @@
-"""A node behind a bastion whose sudo wants a password from a vault: built, installed, used."""
+"""A node behind a bastion whose sudo needs a password from a vault: built, installed, used."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_broken_file_of_variables_is_refused(tmp_path: Path, content: str) -> 
             "No closing quotation",
         ),
         (f"YAML parsing failed: '{SECRET}'", "YAML parsing failed"),
-        (f"found undefined alias '{SECRET}'", "Ansible does not understand it"),
+        (f"found undefined alias '{SECRET}'", "Ansible says more"),
         (f"/etc/a b:2: Section [web:{SECRET}] has unknown type: {SECRET}", "has unknown type"),
         ("/h:2: Section [a:children] includes undefined group: b", "line 2: Section [a:children]"),
         (f"Section [a:vars] not valid for undefined group '{SECRET}'", "for undefined group"),

@@ -111,7 +111,7 @@ def test_a_program_that_waits_for_ssh_is_not_ended(
             subprocess.run([tmp_path / name, "1.5"], check=True)
 
 
-def test_a_program_that_was_there_before_is_no_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_was_there_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stalls, "_PATIENCE", 0.5)
     monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
     with subprocess.Popen(["sleep", "60"]) as other:
