@@ -38,7 +38,8 @@ _SAID = re.compile(
     r"|non-zero exit code -?\d+|could not be parsed as JSON|Failed to execute inventory script"
     r"|characters that cannot be interpreted as UTF-8|JSON decoder"
     rf"|Found duplicate mapping key '{_NAME}'"
-    r"|Could not match supplied host pattern(?:, ignoring: [\w.*!&@-]+)?|Permission denied|Is a directory"
+    r"|Could not match supplied host pattern(?:, ignoring: [\w.*!&@-]+)?"
+    r"|Permission denied|Is a directory"
 )
 _REMOVE = re.compile(
     r"(?:-f \\?[\"'](?P<file>/[A-Za-z0-9._/@+-]{1,255})\\?[\"'] )?"
