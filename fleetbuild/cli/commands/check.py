@@ -44,6 +44,14 @@ Export = Annotated[
         "--export", metavar="FILE", help="Write the results about these files, to share them."
     ),
 ]
+Instead = Annotated[
+    bool,
+    typer.Option(
+        "--instead",
+        help="Fetch and read up to six other versions of each package that dies, to name one that"
+        " runs. Without it, only files whose results are known are named.",
+    ),
+]
 Import = Annotated[
     Path | None,
     typer.Option("--import", metavar="FILE", help="Use what another check found out (--export)."),
@@ -58,6 +66,7 @@ def check(
     lock: options.Lock = None,
     kinds: options.Kinds = None,
     emulate: options.Emulate = False,
+    instead: Instead = False,
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     export: Export = None,
     import_: Import = None,
@@ -93,6 +102,7 @@ def check(
             lock=lock,
             kinds=kinds or (),
             emulate=emulate,
+            instead=instead,
             import_from=import_,
             export_to=export,
             state_dir=output.state_dir,

@@ -47,7 +47,7 @@ def check_ending(report: CheckReport) -> list[str]:
         if row.instead:
             lines.append(f"  instead: {', '.join(row.instead)}")
         elif row.dies:
-            lines.append("  instead: nothing was found; no version that was read runs there")
+            lines.append("  instead: no other version is known to run there (--instead reads some)")
     pure = len({row.sha256 for row in report.rows if not row.native})
     if pure:
         lines.append(f"{count(pure, 'package')} without machine code, which every kind runs.")
