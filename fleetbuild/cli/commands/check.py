@@ -44,6 +44,15 @@ Export = Annotated[
         "--export", metavar="FILE", help="Write the results about these files, to share them."
     ),
 ]
+Environment = Annotated[
+    Path | None,
+    typer.Option(
+        "--env",
+        metavar="DIR",
+        help="Check what is installed in this folder, by its files: a virtual environment, or an"
+        " unpacked image.",
+    ),
+]
 Instead = Annotated[
     bool,
     typer.Option(
@@ -64,6 +73,7 @@ def check(
     arguments: Arguments = None,
     requirements: options.Requirements = None,
     lock: options.Lock = None,
+    env: Environment = None,
     kinds: options.Kinds = None,
     emulate: options.Emulate = False,
     instead: Instead = False,
@@ -85,11 +95,11 @@ def check(
             raise UsageError(
                 f"--json does not go with --format {format}.", "Leave out one of them."
             )
-        wanted, inventory = _split(arguments or [], alone=not requirements and not lock)
+        wanted, inventory = _split(arguments or [], alone=not (requirements or lock or env))
         fleet: dict[str, Any] = {}
         if inventory is not None:
             fleet = _read_fleet(run, inventory, nodes, captures)
-            wanted = wanted or ([] if requirements or lock else fleet.pop("packages"))
+            wanted = wanted or ([] if requirements or lock or env else fleet.pop("packages"))
             fleet.pop("packages", None)
         elif nodes.limit or captures:
             option = "--limit" if nodes.limit else "--facts"
@@ -100,6 +110,7 @@ def check(
             wanted,
             files=requirements or (),
             lock=lock,
+            env=env,
             kinds=kinds or (),
             emulate=emulate,
             instead=instead,

@@ -49,6 +49,7 @@ from fleetbuild.plan.check.emulate import (
     run_emulated,
     why_not_emulated,
 )
+from fleetbuild.plan.check.environment import installed_packages, read_package
 from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_machine
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
@@ -72,6 +73,7 @@ def check(
     *,
     files: Sequence[Path] = (),
     lock: Path | None = None,
+    env: Path | None = None,
     kinds: Sequence[str] = (),
     facts: Mapping[str, Facts] | None = None,
     config: Config | None = None,
@@ -84,17 +86,23 @@ def check(
 ) -> CheckReport:
     """Return what of a stack runs on each kind of machine, and what dies there.
 
-    `requirements`, requirements `files` or a `lock` name the stack. `kinds` name rungs, SMs,
+    `requirements`, requirements `files` or a `lock` name the stack, or `env`, a folder in which it
+    is installed. `kinds` name rungs, SMs,
     groups, CPU models or nodes in `facts`; the default are the groups of `facts`, or this machine.
     With `instead`, other versions of what dies are fetched and read; else only known files count.
     """
     refuse_foreign_home()  # uv resolves by settings there
     listed = read_requirements(requirements, files)
     wanted = listed.requirements
-    if bool(wanted) == bool(lock):
+    named = [what for what in (wanted, lock, env) if what]
+    if len(named) != 1:
         raise UsageError(
-            "Both requirements and a lock are named." if lock else "Nothing to check is named.",
-            "Name requirements, -r FILE, or --lock FILE: fleetbuild check numpy --for Haswell",
+            "More than one stack is named." if named else "Nothing to check is named.",
+            "Name requirements, -r FILE, --lock FILE or --env DIR: fleetbuild check numpy",
+        )
+    if env and (emulate or instead or export_to):
+        raise UsageError(
+            "What is installed is read alone.", "Leave out --emulate, --instead and --export."
         )
     locked = read_lock(lock) if lock else None
     meant = named_kinds(kinds, facts) if kinds else ()
@@ -110,6 +118,8 @@ def check(
     results = Results(state.root / "checks")
     if import_from:
         results.import_from(import_from)
+    if env:
+        return _environment_report(env, meant, results, progress)
     if locked:
         stacks = {kind.name: _Stack(locked_wheels(locked, kind)) for kind in meant}
     else:
@@ -123,6 +133,37 @@ def check(
             ((row.sha256, row.file or "") for row in report.rows if row.sha256), export_to
         )
     return report
+
+
+def _environment_report(
+    env: Path, kinds: Sequence[Kind], results: Results, progress: Callable[[str], None]
+) -> CheckReport:
+    """Return the report about the packages that are installed in a folder."""
+    rows = []
+    for package in installed_packages(env):
+        progress(f"reading {package.name} {package.version or ''}")
+        known = read_package(package, results)
+        for kind in kinds:
+            verdict = judge(
+                known.needs or WheelNeeds(file=""),
+                package=package.name,
+                arch=kind.arch,
+                features=kind.features,
+                sms=kind.sms,
+            )
+            rows.append(
+                CheckRow(
+                    name=package.name,
+                    version=package.version,
+                    kind=kind.name,
+                    verdict=verdict.verdict,
+                    where=verdict.where,
+                    native=bool(package.files),
+                    chooses=bool(verdict.guarded),
+                )
+            )
+    meanings = {kind.name: kind.meaning for kind in kinds}
+    return CheckReport(rows=tuple(rows), kinds=meanings)
 
 
 class _Stack:

@@ -138,3 +138,13 @@ def test_the_audit_of_a_kind_is_in_its_document(run, index):
     document = json.loads(run("audit", wheel, "--for", "avx", "--json").stdout)
     (verdict,) = document["verdicts"]
     assert (verdict["kind"], verdict["verdict"]) == ("avx", "dies-in-use")
+
+
+def test_an_environment_is_checked_by_its_files(run, here):
+    place = here / "env" / "usr" / "lib" / "python3" / "dist-packages" / "demo"
+    place.mkdir(parents=True)
+    (place / "_c.so").write_bytes(make_elf(VPADDD_YMM, symbol="PyInit__c"))
+    result = run("check", "--env", "env", "--for", "Xeon E5-2650 v2")
+    assert result.exit_code == 7
+    assert "demo (in no RECORD)" in result.stdout
+    assert "is judged as IvyBridge (x86-64-v2 + avx, f16c)" in result.stdout
