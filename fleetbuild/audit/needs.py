@@ -26,7 +26,7 @@ def read_needs(path: Path) -> WheelNeeds:
 
 
 def read_installed(files: Mapping[str, Path]) -> WheelNeeds:
-    """Return what each of these installed files needs, by the name that it is told by."""
+    """Return what each of these installed files needs, by its name."""
     document = read_apart(files_here, *files.values(), names=tuple(files))
     if document is None:
         seconds = seconds_for(sum(path.stat().st_size for path in files.values()), SECONDS)

@@ -49,8 +49,8 @@ Environment = Annotated[
     typer.Option(
         "--env",
         metavar="DIR",
-        help="Check what is installed in this folder, by its files: a virtual environment, or an"
-        " unpacked image.",
+        help="Check the packages installed in this folder, by their files: a virtual environment or"
+        " an unpacked image.",
     ),
 ]
 Instead = Annotated[

@@ -1,4 +1,4 @@
-"""What is installed in an environment or an unpacked image, by the files themselves.
+"""The packages installed in an environment or an unpacked image, by the files themselves.
 
 In: a folder: a virtual environment, or the root of a file system. Out: each installed package with
 its native files, and what these need. Nothing of the folder is run or imported.
@@ -35,7 +35,7 @@ class Installed(Frozen):
 
 
 def installed_packages(folder: Path) -> tuple[Installed, ...]:
-    """Return what is installed in a folder, by RECORD files, and what else has native files.
+    """Return the packages installed in a folder, by RECORD files, and other native files.
 
     Links are not followed: an image may link anywhere.
     """
@@ -61,7 +61,7 @@ def installed_packages(folder: Path) -> tuple[Installed, ...]:
 
 
 def _unrecorded(native: Mapping[str, Path]) -> Iterator[Installed]:
-    """Yield the files of no RECORD, such as those of distributions' packages, by their folder."""
+    """Yield the files of no RECORD, such as in packages of distributions, by their folder."""
     tops: dict[str, dict[str, Path]] = {}
     for name, path in native.items():
         tops.setdefault(name.partition("/")[0], {})[name] = path
@@ -70,7 +70,7 @@ def _unrecorded(native: Mapping[str, Path]) -> Iterator[Installed]:
 
 
 def read_package(package: Installed, results: Results) -> FileResults:
-    """Return what the files of a package need; what was read before is known by their hashes."""
+    """Return what the files of a package need; files that were read before are known by hash."""
     digest = hashlib.sha256()
     for name, path in package.files.items():
         digest.update(f"{name} {sha256_of(path)}\n".encode())

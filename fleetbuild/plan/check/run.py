@@ -102,7 +102,7 @@ def check(
         )
     if env and (emulate or instead or export_to):
         raise UsageError(
-            "What is installed is read alone.", "Leave out --emulate, --instead and --export."
+            "Installed packages are read alone.", "Leave out --emulate, --instead and --export."
         )
     locked = read_lock(lock) if lock else None
     meant = named_kinds(kinds, facts) if kinds else ()
@@ -307,7 +307,7 @@ class _Checker:
         return (*names, *_how_to_build(file.name))
 
     def _known_to_run(self, file: LockedFile, kind: Kind, *, newer: bool) -> Iterator[LockedFile]:
-        """Yield the newer or older versions that run by what is known, if an index has them."""
+        """Yield the newer or older versions that are known to run, if an index has them."""
         mine = Version(file.version)
         for version, known in self._results.known_files(file.name):
             if version == mine or (version > mine) is not newer:

@@ -1,4 +1,4 @@
-"""Dependencies that die on a node: by the results about files, or by what is read here.
+"""Dependencies that die on a node: by known results about files, or by reading them.
 
 In: groups, their locked dependencies, and the results about files that are kept or come with
 fleetbuild. Out: bounds below the versions that die, and the problem of each node on which one dies

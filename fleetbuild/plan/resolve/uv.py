@@ -426,7 +426,7 @@ def _hidden_by_folder(
         if any(fnmatch(path.name.casefold(), pattern) for path in folder.glob("*.whl")):
             return Resolution(
                 problem=f"{folder} has files of {name} {version} for other machines, which hide"
-                f" those of later indexes: none is for {_machine(request)}.",
+                f" the files of later indexes: none is for {_machine(request)}.",
                 fix="Add the file for this machine to that folder, or name the index that has it in"
                 f" fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
             )

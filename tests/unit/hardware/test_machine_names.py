@@ -59,7 +59,7 @@ def test_a_board_is_a_cpu_with_a_gpu():
     assert {"sve2", "bf16"} <= machine.features
 
 
-def test_the_reading_says_the_level_and_what_is_beyond_it():
+def test_the_reading_says_the_level_and_the_features_beyond_it():
     assert read_machine_name("Xeon E5-2650 v2").read_as == "IvyBridge (x86-64-v2 + avx, f16c)"
     assert read_machine_name("zen3").read_as == "EPYC-Milan (x86-64-v3)"
     assert read_machine_name("V100").read_as == "SM 7.0 (Volta)"
@@ -80,7 +80,7 @@ def test_similar_names_are_found():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["names"][0])
-def test_each_row_is_the_first_for_its_examples_and_names_what_is_known(row):
+def test_each_row_is_the_first_for_its_examples_and_names_known_hardware(row):
     assert row.get("sm", "9.0") in SMS
     for name in row["names"]:
         machine = read_machine_name(name)

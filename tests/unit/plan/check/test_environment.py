@@ -1,4 +1,4 @@
-"""A check of what is installed: a virtual environment, or an unpacked image, by its files."""
+"""A check of installed packages: a virtual environment, or an unpacked image, by its files."""
 
 import csv
 from pathlib import Path
@@ -41,7 +41,7 @@ def rows(report):
     return {(row.name, row.version, row.kind): row.verdict for row in report.rows}
 
 
-def test_what_is_installed_is_judged_by_its_files(env):
+def test_installed_packages_are_judged_by_their_files(env):
     report = check(env=env, kinds=["IvyBridge", "zen3"])
     others = "stray.so (in no RECORD)"
     assert rows(report) == {
@@ -85,7 +85,7 @@ def test_links_are_not_followed(env, tmp_path):
         ({"env": Path("missing")}, "is not a folder"),
         ({"env": Path()}, "no installed Python packages"),
         ({"requirements": ["demo"]}, "More than one"),
-        ({"emulate": True}, "read alone"),
+        ({"emulate": True}, "are read alone"),
         ({"env": None}, "Nothing to check"),
     ],
 )

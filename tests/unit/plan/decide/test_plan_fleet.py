@@ -583,7 +583,7 @@ def test_a_dependency_that_is_known_to_die_blocks_the_nodes_where_it_dies(site, 
 
 
 def test_an_older_dependency_is_locked_where_the_newest_dies_at_import(site):
-    """Below x86-64-v2 files are read for it; elsewhere what is known counts."""
+    """Below x86-64-v2 files are read for it; elsewhere known results count."""
     vpaddd = make_elf(bytes.fromhex("c5f5fec2c3"), symbol="PyInit__c")
     for version, code in (("1.0", None), ("1.1.1", vpaddd), ("1.1.2", vpaddd), ("1.2", vpaddd)):
         extra = {"dep/_c.so": code} if code else {}
@@ -596,7 +596,7 @@ def test_an_older_dependency_is_locked_where_the_newest_dies_at_import(site):
     assert found == {"cpu-x86-64-cp311": ["dep==1.0"], "cpu-avx2-cp311": ["dep==1.2"]}
 
 
-def test_where_no_older_dependency_loads_the_newest_says_why_the_node_is_blocked(site):
+def test_if_no_older_dependency_loads_the_newest_says_why_the_node_is_blocked(site):
     for path in (site / "files").glob("dep-*"):
         path.unlink()
     code = make_elf(bytes.fromhex("c5f5fec2c3"), symbol="PyInit__c")
