@@ -304,7 +304,8 @@ def pack_readings(results: Iterable[FileResults]) -> bytes:
     found = {
         one.sha256: one.needs.model_dump_json(exclude_defaults=True)
         for one in results
-        if one.needs and one.reader == READER and not any(elf.kernels for elf in one.needs.files)
+        if one.needs and one.reader == READER and not one.needs.problems
+        if not any(elf.kernels for elf in one.needs.files)
     }
     lines = [str(READER), *(f"{sha256} {text}" for sha256, text in sorted(found.items()))]
     return lzma.compress("\n".join(lines).encode(), preset=9)

@@ -388,7 +388,7 @@ def test_nothing_or_two_things_to_check_are_refused():
     with pytest.raises(UsageError, match="Nothing"):
         check([], kinds=["Haswell"])
     Path("uv.lock").write_text("package = []")
-    with pytest.raises(UsageError, match="Both"):
+    with pytest.raises(UsageError, match="More than one stack"):
         check(["demo"], lock=Path("uv.lock"), kinds=["Haswell"])
 
 
