@@ -204,6 +204,9 @@ bench: test-packages ## all of docs/benchmarks.md, beside what users would pick 
 	@echo "== benchmark: checking 30 wheels"
 	@$(PY) -m benchmarks.check
 
+data: setup ## what source files that you have downloaded know, and our tables do not: FILES="pci.ids intel-family.h"
+	@$(PY) -m benchmarks.tables $(FILES)
+
 docs: setup ## the generated reference, schemas and changelog, and the site in site/
 	@echo "== docs/reference/, fleetbuild/models/schemas/, CHANGELOG.md"
 	@$(PY) docs/generate.py && $(PY) docs/changelog.py

@@ -20,6 +20,8 @@ from pathlib import Path
 from benchmarks.baselines import say, table
 
 STACK = Path(__file__).with_suffix(".txt")
+README = ["fleetbuild", "check", "numpy", "polars", "faiss-cpu==1.14.2"]
+README += ["--for", "IvyBridge", "--for", "Haswell", "--state-dir"]
 READ = """
 import mmap, sys
 from fleetbuild.audit.wheel import audit_elf
@@ -41,6 +43,12 @@ def main() -> None:
         shutil.rmtree(state / "checks")
         rows += [["reading alone", *measure(command, passing=(0, 7))]]
         rows += [["again", *measure(command, passing=(0, 7))]]
+    for name in ("README's first command", "the same with --instead"):
+        with tempfile.TemporaryDirectory(prefix="fleetbuild-bench-") as place:
+            more = ["--instead"] if "instead" in name else []
+            row = measure([*README, place, *more], passing=(0, 7))
+            size = sum(path.stat().st_size for path in Path(place).rglob("*.whl"))
+            rows += [[f"{name}, {size / 1e6:.0f} MB fetched", *row]]
     say(table(["run", "wall clock, s", "CPU, s", "load before"], [row[:4] for row in rows]))
     files = [
         [

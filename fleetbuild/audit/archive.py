@@ -1,7 +1,7 @@
 """Read the members of a wheel within limits; the only module of the audit that reads files.
 
-In: an open archive. Out: names, texts, hashes, members mapped from a temporary file. No member
-is held in memory as a whole, and the limits apply to the whole archive.
+In: an open archive, or files of an environment. Out: names, texts, hashes, members mapped from a
+temporary file. No member is held in memory as a whole, and the limits apply to the whole archive.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import cast
 
 MIB = 1024 * 1024
@@ -90,6 +91,35 @@ class Archive:
                 digest.update(chunk)
                 size += len(chunk)
         return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), size
+
+
+class Folder:
+    """Files of a folder, read as the members of an archive are."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = files
+        self.names = tuple(files)
+
+    def head(self, name: str) -> bytes:
+        """Return the first four bytes of a file; empty if it cannot be read."""
+        try:
+            with self._files[name].open("rb") as file:
+                return file.read(4)
+        except OSError:
+            return b""
+
+    def packed(self, name: str) -> int:
+        """Return the size of a file."""
+        return self._files[name].stat().st_size
+
+    @contextmanager
+    def mapped(self, name: str) -> Iterator[bytes]:
+        """Yield a whole file, as memory; raises one of BROKEN."""
+        with (
+            self._files[name].open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            yield cast("bytes", data)
 
 
 def _problems(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:

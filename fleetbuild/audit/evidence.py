@@ -6,6 +6,7 @@ that others can import. The runs of docs/baselines.md come with fleetbuild, as s
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 from collections.abc import Collection, Iterable, Set
@@ -15,7 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import yaml
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 from pydantic import ValidationError
 
 from fleetbuild.audit import aarch64, x86
@@ -30,6 +32,7 @@ _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _FORMAT = "2.0"
 READER = 9  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
+_FILE = re.compile(rb'"file":"([^"]+\.whl)"', re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -193,7 +196,10 @@ class Results:
         self._folder = folder
 
     def of(self, sha256: str, file: str) -> FileResults:
-        """Return the results about a file, but no needs that an older reader found."""
+        """Return the results about a file, but no needs that an older reader found.
+
+        What comes with fleetbuild counts where this folder has nothing.
+        """
         results = FileResults(sha256=sha256, file=file)
         if path := self._path(sha256):
             with suppress(OSError, ValidationError):
@@ -201,8 +207,24 @@ class Results:
                 results = kept if kept.sha256 == sha256 else results
         if results.reader != READER:
             results = results.model_copy(update={"needs": None, "sound": False, "reader": READER})
+        if results.needs is None and (needs := shipped_needs(sha256)):
+            results = results.model_copy(update={"needs": needs})
         shipped = shipped_runs().get(sha256)
         return _with_runs(results, shipped.runs) if shipped else results
+
+    def known_files(self, package: str) -> tuple[tuple[Version, FileResults], ...]:
+        """Return the wheels of a package whose needs are known, newest version first."""
+        heads = {path.stem: _head(path) for path in self._folder.glob("*.json")}
+        heads = {sha256: text[:500] for sha256, text in _shipped_readings().items()} | heads
+        found = []
+        for sha256, head in heads.items():
+            name = _FILE.search(head)
+            with suppress(InvalidWheelFilename):
+                file = name[1].decode() if name else ""
+                distribution, version, *_ = parse_wheel_filename(file)
+                if distribution == canonicalize_name(package):
+                    found.append((version, self.of(sha256, file)))
+        return tuple(sorted(found, key=lambda pair: pair[0], reverse=True))
 
     def keep(self, results: FileResults) -> None:
         """Write the results about a file."""
@@ -249,6 +271,44 @@ def shipped_runs() -> dict[str, FileResults]:
     """Return the runs that come with fleetbuild, by the file's hash."""
     data = files("fleetbuild.audit").joinpath("data/baselines.json").read_bytes()
     return {one.sha256: one for one in SharedResults.model_validate_json(data).results}
+
+
+def _head(path: Path) -> bytes:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(500)
+    return b""
+
+
+def shipped_needs(sha256: str) -> WheelNeeds | None:
+    """Return what this version's reader found in a file before it was released, if it read it."""
+    line = _shipped_readings().get(sha256)
+    return WheelNeeds.model_validate_json(line) if line else None
+
+
+@cache
+def _shipped_readings() -> dict[str, bytes]:
+    return unpack_readings(files("fleetbuild.audit").joinpath("data/readings.xz").read_bytes())
+
+
+def unpack_readings(packed: bytes) -> dict[str, bytes]:
+    """Return hash -> needs as JSON. Those of a file without machine code suit every reader."""
+    reader, *lines = lzma.decompress(packed).splitlines()
+    known = (line.split(b" ", 1) for line in lines)
+    same = int(reader) == READER
+    return {sha256.decode(): text for sha256, text in known if same or b'"files"' not in text}
+
+
+def pack_readings(results: Iterable[FileResults]) -> bytes:
+    """Return these needs as the file that comes with fleetbuild. Files with GPU kernels are left
+    out: their names take megabytes."""
+    found = {
+        one.sha256: one.needs.model_dump_json(exclude_defaults=True)
+        for one in results
+        if one.needs and one.reader == READER and not one.needs.problems
+        if not any(elf.kernels for elf in one.needs.files)
+    }
+    lines = [str(READER), *(f"{sha256} {text}" for sha256, text in sorted(found.items()))]
+    return lzma.compress("\n".join(lines).encode(), preset=9)
 
 
 def _with_runs(results: FileResults, more: Iterable[Run]) -> FileResults:

@@ -7,10 +7,11 @@ the name or the version of the package: builds of one version differ.
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
-from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.archive import BROKEN, Archive, Folder
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.wheel import read_elfs
 
@@ -22,6 +23,22 @@ def read_needs(path: Path) -> WheelNeeds:
         seconds = seconds_for(path.stat().st_size, SECONDS)
         return WheelNeeds(file=path.name, problems=(f"it {too_much(seconds)}",))
     return WheelNeeds.model_validate(document)
+
+
+def read_installed(files: Mapping[str, Path]) -> WheelNeeds:
+    """Return what each of these installed files needs, by its name."""
+    document = read_apart(files_here, *files.values(), names=tuple(files))
+    if document is None:
+        seconds = seconds_for(sum(path.stat().st_size for path in files.values()), SECONDS)
+        return WheelNeeds(file="", problems=(f"it {too_much(seconds)}",))
+    return WheelNeeds.model_validate(document)
+
+
+def files_here(*paths: Path, names: Sequence[str]) -> WheelNeeds:
+    """Read files in this process, the separate one."""
+    problems: list[str] = []
+    found = tuple(read_elfs(Folder(dict(zip(names, paths, strict=True))), problems))
+    return WheelNeeds(file="", files=found, problems=tuple(problems))
 
 
 def needs_here(path: Path) -> WheelNeeds:

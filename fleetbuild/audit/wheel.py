@@ -22,7 +22,7 @@ from fleetbuild.audit.apart import (
     too_much,
     turn,
 )
-from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.archive import BROKEN, Archive, Folder
 from fleetbuild.audit.content import content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
@@ -143,7 +143,7 @@ def _look_into(
     )
 
 
-def read_elfs(archive: Archive, problems: list[str]) -> Iterator[ElfAudit]:
+def read_elfs(archive: Archive | Folder, problems: list[str]) -> Iterator[ElfAudit]:
     """Yield what each ELF file of an archive needs; add a sentence for each that is damaged."""
     for name in archive.names:
         if archive.head(name) != MAGIC:

@@ -79,8 +79,8 @@ Kinds = Annotated[
     typer.Option(
         "--for",
         metavar="KIND",
-        help="Judge for this rung (avx2), SM (sm61), group (sm61-avx2-cp311) or CPU model"
-        " (IvyBridge); can be repeated.",
+        help="Judge for a CPU (zen3, 'Xeon E5-2650 v2'), a rung (avx2), a GPU (sm61, 'RTX 3060')"
+        " or a group (sm61-avx2-cp311); can be repeated.",
     ),
 ]
 Emulate = Annotated[

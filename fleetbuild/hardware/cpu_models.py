@@ -5,16 +5,17 @@ In: a name, or a set of features. Out: features, or the value of QEMU's -cpu opt
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from fleetbuild.hardware.data import load
+from fleetbuild.hardware.rungs import ARCHITECTURES
 
 _DATA = load("cpu_models.yml")
+_SPELLED = {"sse3": "pni"}  # archspec's name of a feature, and the kernel's
 NOT_EMULATED = frozenset(_DATA["not_emulated"])
 
 
@@ -55,16 +56,24 @@ _BY_NAME = {
 
 
 def find_cpu_model(name: str) -> CpuModel | None:
-    """Return the model of this name, however its words are joined; None if it is unknown."""
-    return _BY_NAME.get(re.sub(r"[\s_-]", "", name.casefold()))
+    """Return the model of this name, however its words are joined, else archspec's; None if it is
+    unknown."""
+    key = re.sub(r"[\s_-]", "", name.casefold())
+    return _BY_NAME.get(key) or _of_archspec().get(key)
 
 
-def similar_names(name: str, others: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of models, and the other names, that look like this one."""
-    known = [spelled for model in CPU_MODELS.values() for spelled in (model.name, *model.aliases)]
-    known += others
-    lower = {spelled.casefold(): spelled for spelled in known}
-    return tuple(lower[found] for found in difflib.get_close_matches(name.casefold(), lower, 3))
+@cache
+def _of_archspec() -> dict[str, CpuModel]:
+    """Return archspec's CPUs by name, each with the features of the levels that it is made of."""
+    from archspec.cpu import TARGETS  # noqa: PLC0415 (most names need no second table)
+
+    models: dict[str, CpuModel] = {}
+    for name, target in TARGETS.items():
+        if target.family.name in ARCHITECTURES:
+            known = {_SPELLED.get(feature, feature) for feature in target.features}
+            model = CpuModel(name, target.family.name, frozenset(known), None)
+            models[re.sub("[_-]", "", name)] = model
+    return models
 
 
 @cache

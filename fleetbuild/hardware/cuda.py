@@ -58,8 +58,9 @@ def _toolkit(version: str, row: dict[str, Any]) -> CudaToolkit:
     return CudaToolkit(version, row["driver"], row["own_driver"], gcc, source, row["evidence"])
 
 
+_DATA = load("cuda.yml")
 TOOLKITS: dict[str, CudaToolkit] = {  # oldest first
-    version: _toolkit(version, row) for version, row in load("cuda.yml")["toolkits"].items()
+    version: _toolkit(version, row) for version, row in _DATA["toolkits"].items()
 }
 
 
@@ -70,6 +71,14 @@ def compiles_for(toolkit: str, sm: str) -> bool:
     return since_first and (
         known.last_cuda is None or version_key(toolkit) <= version_key(known.last_cuda)
     )
+
+
+def glibc_limit(toolkit: str) -> str | None:
+    """Return the first glibc with whose headers this toolkit does not compile; None if none is
+    known."""
+    rows = [row for row in _DATA["glibc"] if version_key(row) <= version_key(toolkit)]
+    limit: str | None = _DATA["glibc"][max(rows, key=version_key)]
+    return limit
 
 
 def serves(driver: str, toolkit: str, *, ptx: bool = False) -> bool:

@@ -41,7 +41,11 @@ from fleetbuild.plan.decide.resolution import LockRequest, Locks, Resolution, So
 from fleetbuild.plan.decide.wheels.draft import DraftWheel, draft_plan
 from fleetbuild.plan.decide.wheels.published import PublishedChoices
 from fleetbuild.plan.document.make_plan import make_plan
-from fleetbuild.plan.resolve.known_deaths import nodes_with_known_deaths
+from fleetbuild.plan.resolve.known_deaths import (
+    bounds_below_deaths,
+    nodes_with_known_deaths,
+    read_for_old_cpus,
+)
 from fleetbuild.plan.resolve.published import find_published, find_pure
 from fleetbuild.plan.resolve.requested import as_pure, requested_packages
 from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_packages
@@ -53,6 +57,7 @@ from fleetbuild.store.wheels import Store
 from fleetbuild.text import count, version_key
 
 _Key = TypeVar("_Key")
+_OLDER = 4  # minor versions that are tried in place of a dependency that dies
 
 
 def plan_fleet(
@@ -246,9 +251,10 @@ class _Planner:
     ) -> tuple[GroupedFleet, dict[str, Resolution]]:
         """Lock the dependencies of each group; return them, and the groups that have them.
 
+        A dependency that dies at import on a group's CPUs is locked in an older version.
         Nodes are blocked, and the others grouped again, if a package cannot be built for them, if
-        only their old libc rules dependencies out, if their disk is full, or if it is known that a
-        dependency dies on their CPU.
+        only their old libc rules dependencies out, if their disk is full, or if a dependency dies
+        on their CPU in every version that was tried.
         """
         blocked: dict[str, Problem] = {}
         dependencies: dict[str, Resolution] = {}
@@ -261,7 +267,7 @@ class _Planner:
                     group.name: dependency_request(group, packages, sources.metadata, published)
                     for group in fleet.groups
                 }
-                dependencies = self._resolve(requests, bounds, sources.unknown)
+                dependencies = self._that_load(fleet, requests, bounds, sources.unknown)
                 problems = nodes_blocking_dependencies(fleet.groups, dependencies)
                 problems |= nodes_without_space(fleet.groups, dependencies, published, self.config)
                 problems |= nodes_with_known_deaths(fleet.groups, dependencies, self.results)
@@ -269,6 +275,34 @@ class _Planner:
                 return fleet, dependencies
             blocked |= problems
             fleet = self.group(packages, blocked=blocked)
+
+    def _that_load(
+        self,
+        fleet: GroupedFleet,
+        requests: Mapping[str, LockRequest],
+        bounds: Sequence[str],
+        unknown: Mapping[str, Resolution],
+    ) -> dict[str, Resolution]:
+        """Return the dependencies, older ones where the newest die at import on a group's CPUs."""
+        first = self._resolve(requests, bounds, unknown)
+        locked, held = dict(first), dict(requests)
+        for tries_left in range(_OLDER, -1, -1):
+            read_for_old_cpus(fleet.groups, locked, self.store, self.results)
+            lower = bounds_below_deaths(fleet.groups, locked, self.results)
+            lower = {name: texts for name, texts in lower.items() if name in held}
+            for name, texts in lower.items():
+                self.report(f"Looking for {', '.join(texts)}: newer ones die on {name}")
+                constraints = (*held[name].constraints, *texts)
+                held[name] = held[name].model_copy(update={"constraints": constraints})
+            answers = self._resolve({name: held[name] for name in lower}, bounds, unknown)
+            locked |= answers
+            for name, answer in answers.items():
+                if answer.problem or not tries_left:  # the newest says why the nodes are blocked
+                    locked[name] = first[name]
+                    del held[name]
+            if not lower:
+                break
+        return locked
 
     def lock_builds(
         self,

@@ -17,7 +17,8 @@ def compile_c(folder, source, *flags):
     return output.read_bytes()
 
 
-def make_elf(code, *, machine=62, address=0x1000, fatbin=b"", needed=("libc.so.6",), versions=()):
+def make_elf(code, *, machine=62, address=0x1000, fatbin=b"", needed=("libc.so.6",), versions=(),
+             symbol="kernel"):  # fmt: skip
     """A small ELF file with a .text that holds the code, and a function over all of it."""
     strings = bytearray(b"\0")
 
@@ -32,7 +33,7 @@ def make_elf(code, *, machine=62, address=0x1000, fatbin=b"", needed=("libc.so.6
         struct.pack("<IHHII", 0, 0, 0, string(v), 16 if v != versions[-1] else 0) for v in versions
     )
     need = struct.pack("<HHIII", 1, len(versions), string("libc.so.6"), 16, 0) + aux
-    symbols = bytes(24) + struct.pack("<IBBHQQ", string("kernel"), 2, 0, 1, address, len(code))
+    symbols = bytes(24) + struct.pack("<IBBHQQ", string(symbol), 2, 0, 1, address, len(code))
     names = {n: string(n) for n in (".text", ".nv_fatbin", ".dynamic", ".verneed", ".symtab", "s")}
     contents = [
         (".text", 1, 6, address, code, 0),

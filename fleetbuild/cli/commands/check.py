@@ -44,6 +44,23 @@ Export = Annotated[
         "--export", metavar="FILE", help="Write the results about these files, to share them."
     ),
 ]
+Environment = Annotated[
+    Path | None,
+    typer.Option(
+        "--env",
+        metavar="DIR",
+        help="Check the packages installed in this folder, by their files: a virtual environment or"
+        " an unpacked image.",
+    ),
+]
+Instead = Annotated[
+    bool,
+    typer.Option(
+        "--instead",
+        help="Fetch and read up to six other versions of each package that dies, to name one that"
+        " runs. Without it, only files whose results are known are named.",
+    ),
+]
 Import = Annotated[
     Path | None,
     typer.Option("--import", metavar="FILE", help="Use what another check found out (--export)."),
@@ -56,8 +73,10 @@ def check(
     arguments: Arguments = None,
     requirements: options.Requirements = None,
     lock: options.Lock = None,
+    env: Environment = None,
     kinds: options.Kinds = None,
     emulate: options.Emulate = False,
+    instead: Instead = False,
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     export: Export = None,
     import_: Import = None,
@@ -76,11 +95,11 @@ def check(
             raise UsageError(
                 f"--json does not go with --format {format}.", "Leave out one of them."
             )
-        wanted, inventory = _split(arguments or [], alone=not requirements and not lock)
+        wanted, inventory = _split(arguments or [], alone=not (requirements or lock or env))
         fleet: dict[str, Any] = {}
         if inventory is not None:
             fleet = _read_fleet(run, inventory, nodes, captures)
-            wanted = wanted or ([] if requirements or lock else fleet.pop("packages"))
+            wanted = wanted or ([] if requirements or lock or env else fleet.pop("packages"))
             fleet.pop("packages", None)
         elif nodes.limit or captures:
             option = "--limit" if nodes.limit else "--facts"
@@ -91,8 +110,10 @@ def check(
             wanted,
             files=requirements or (),
             lock=lock,
+            env=env,
             kinds=kinds or (),
             emulate=emulate,
+            instead=instead,
             import_from=import_,
             export_to=export,
             state_dir=output.state_dir,

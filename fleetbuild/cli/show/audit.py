@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetbuild.audit import WheelAudit
 from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict
+from fleetbuild.hardware.machine_names import read_machine_name
 from fleetbuild.text import count
 
 
@@ -34,8 +35,10 @@ def audit_document(
 
 
 def verdict_lines(verdicts: Mapping[str, Verdict]) -> list[str]:
-    """Return a line for each kind of machine that --for names."""
-    return [
+    """Return how the names of --for were read, and a line for each of these kinds of machine."""
+    names = {kind: machine.read_as for kind in verdicts if (machine := read_machine_name(kind))}
+    readings = [f"  {kind} is read as {read_as}." for kind, read_as in names.items()]
+    return readings + [
         f"  {kind:<10}  {VERDICT_WORDS[verdict.verdict]}"
         + (f" ({verdict.evidence})" if verdict.evidence != "static" else "")
         + (f": {verdict.where}" if verdict.where else "")

@@ -46,9 +46,9 @@ def check_ending(report: CheckReport) -> list[str]:
         lines.append(f"{_package(row)} {VERDICT_WORDS[row.verdict]} on {fold(kinds)}: {_why(row)}.")
         if row.instead:
             lines.append(f"  instead: {', '.join(row.instead)}")
-        elif row.dies:
-            lines.append("  instead: nothing was found; no version that was read runs there")
-    pure = len({row.sha256 for row in report.rows if not row.native})
+        elif row.dies and row.file:
+            lines.append("  instead: no other version is known to run there (--instead reads some)")
+    pure = len({(row.name, row.sha256) for row in report.rows if not row.native})
     if pure:
         lines.append(f"{count(pure, 'package')} without machine code, which every kind runs.")
     lines += [f"{kind} is judged as {meaning}." for kind, meaning in report.kinds.items()]

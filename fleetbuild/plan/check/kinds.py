@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from fleetbuild.audit.evidence import implied_features
 from fleetbuild.errors import BlockedError, ConfigError, UsageError
-from fleetbuild.hardware.cpu_models import CPU_MODELS, find_cpu_model, similar_names
 from fleetbuild.hardware.gpus import SMS, sm_order
+from fleetbuild.hardware.machine_names import MachineName, read_machine_name, similar_names
 from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS, best
 from fleetbuild.models import Facts, Login, Node, TargetLibc
@@ -22,7 +22,6 @@ from fleetbuild.plan.decide.resolution import LockRequest
 from fleetbuild.plan.resolve.sandbox import PYTHON_TAG, glibc_here
 from fleetbuild.text import fold, version_key
 
-_SM = re.compile(r"sm_?(\d{1,2})(\d)", re.ASCII)
 _NEW_GLIBC = "2.35"  # of a kind that is judged on a machine without glibc
 _HERE = "this machine"
 
@@ -37,12 +36,14 @@ class Kind(Frozen):
     python: str  # cp311
     python_version: str  # 3.11.2
     libc: TargetLibc
+    read_as: str = ""  # of a machine's name: IvyBridge (x86-64-v2 + avx, f16c)
 
     @property
     def meaning(self) -> str:
-        """What it stands for: x86_64, rung avx, SM 6.1; Python 3.11, glibc 2.36."""
+        """What it stands for: IvyBridge, x86_64, rung avx, SM 6.1; Python 3.11, glibc 2.36."""
         rung = best(self.features, self.arch)
-        parts = [self.arch, f"rung {rung.name}" if rung else "no rung"]
+        parts = [self.read_as] if self.read_as else []
+        parts += [self.arch, f"rung {rung.name}" if rung else "no rung"]
         parts += [f"SM {', '.join(self.sms)}"] if self.sms else []
         return f"{', '.join(parts)}; {self.python}, {self.libc.family} {self.libc.floor}"
 
@@ -58,7 +59,7 @@ class Kind(Frozen):
 
 
 def named_kinds(names: Iterable[str], facts: Mapping[str, Facts] | None = None) -> tuple[Kind, ...]:
-    """Return the kind of each name: rung, SM, group, CPU model, or a node of these facts."""
+    """Return the kind of each name: a node of these facts, a machine's name, or a group."""
     return tuple(_named(name, facts or {}) for name in dict.fromkeys(names))
 
 
@@ -92,12 +93,8 @@ def kinds_of_fleet(facts: Mapping[str, Facts]) -> tuple[Kind, ...]:
 def _named(name: str, facts: Mapping[str, Facts]) -> Kind:
     if name in facts:
         return _of_node(name, facts[name])
-    if name in RUNGS:
-        return _imagined(name, RUNGS[name].arch, RUNGS[name].features)
-    if model := find_cpu_model(name):
-        return _imagined(name, model.arch, model.features)
-    if match := _SM.fullmatch(name):
-        return _with_gpu(name, f"{match[1]}.{match[2]}")
+    if machine := read_machine_name(name):
+        return _of_machine(name, machine)
     groups = {_group_name(known): known for known in facts.values() if known.isa and known.pythons}
     if name in groups:
         members = [known for known in facts.values() if known.isa and known.pythons]
@@ -119,21 +116,26 @@ def _named(name: str, facts: Mapping[str, Facts]) -> Kind:
 def _unknown(name: str, facts: Collection[str], error: ConfigError) -> UsageError:
     if re.match(r"(cpu|sm\d+(\.sm\d+)*)-", name):  # meant as a group's name
         return UsageError(error.message, error.fix)
-    close = similar_names(name, RUNGS)
+    close = similar_names(name, facts)
     meant = f"Did you mean {' or '.join(close)}? " if close else ""
     nodes = f" a node ({fold(facts, 100)})," if facts else ""
     return UsageError(
-        f"--for {name} is not the name of a rung, an SM, a group, a CPU model or a node.",
-        f"{meant}Name a rung ({', '.join(RUNGS)}), an SM such as sm61, a group such as"
-        f" sm61-avx2-cp311,{nodes} or a CPU model ({', '.join(CPU_MODELS)}).",
+        f"--for {name[:100]} is not the name of a rung, a CPU, a GPU, a group or a node.",
+        f"{meant}Name a rung ({', '.join(RUNGS)}), a CPU such as zen3 or 'Xeon E5-2650 v2', a GPU"
+        f" such as sm61 or 'RTX 3060',{nodes} or a group such as sm61-avx2-cp311.",
     )
 
 
-def _with_gpu(name: str, sm: str) -> Kind:
-    """Return this machine with a GPU of this SM."""
-    if sm not in SMS:
+def _of_machine(name: str, machine: MachineName) -> Kind:
+    """Return the kind that a machine's name stands for; a GPU is put into this machine."""
+    if machine.sm and machine.sm not in SMS:
         raise UsageError(f"--for {name} is an unknown SM.", f"The known SMs are: {', '.join(SMS)}.")
-    return this_machine().model_copy(update={"name": name, "sms": (sm,)})
+    sms = (machine.sm,) if machine.sm else ()
+    if machine.arch is None:
+        read_as = f"{machine.read_as} with the CPU of this machine"
+        return this_machine().model_copy(update={"name": name, "sms": sms, "read_as": read_as})
+    kind = _imagined(name, machine.arch, machine.features, sms=sms)
+    return kind.model_copy(update={"read_as": machine.read_as})
 
 
 def _of_node(name: str, facts: Facts) -> Kind:

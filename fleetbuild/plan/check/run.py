@@ -15,6 +15,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from fleetbuild.audit.evidence import (
     FileResults,
@@ -48,6 +49,7 @@ from fleetbuild.plan.check.emulate import (
     run_emulated,
     why_not_emulated,
 )
+from fleetbuild.plan.check.environment import installed_packages, read_package
 from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_machine
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
@@ -60,8 +62,10 @@ from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
 from fleetbuild.store.wheels import Store
 from fleetbuild.surroundings import refuse_foreign_home
+from fleetbuild.text import count
 
 _OLDER = 5  # versions that are read before the search ends
+_LARGE = 20_000_000  # bytes; downloads of more are announced
 
 
 def check(
@@ -69,10 +73,12 @@ def check(
     *,
     files: Sequence[Path] = (),
     lock: Path | None = None,
+    env: Path | None = None,
     kinds: Sequence[str] = (),
     facts: Mapping[str, Facts] | None = None,
     config: Config | None = None,
     emulate: bool = False,
+    instead: bool = False,
     import_from: Path | None = None,
     export_to: Path | None = None,
     state_dir: Path | str = ".fleetbuild",
@@ -80,16 +86,23 @@ def check(
 ) -> CheckReport:
     """Return what of a stack runs on each kind of machine, and what dies there.
 
-    `requirements`, requirements `files` or a `lock` name the stack. `kinds` name rungs, SMs,
+    `requirements`, requirements `files` or a `lock` name the stack, or `env`, a folder in which it
+    is installed. `kinds` name rungs, SMs,
     groups, CPU models or nodes in `facts`; the default are the groups of `facts`, or this machine.
+    With `instead`, other versions of what dies are fetched and read; else only known files count.
     """
     refuse_foreign_home()  # uv resolves by settings there
     listed = read_requirements(requirements, files)
     wanted = listed.requirements
-    if bool(wanted) == bool(lock):
+    named = [what for what in (wanted, lock, env) if what]
+    if len(named) != 1:
         raise UsageError(
-            "Both requirements and a lock are named." if lock else "Nothing to check is named.",
-            "Name requirements, -r FILE, or --lock FILE: fleetbuild check numpy --for Haswell",
+            "More than one stack is named." if named else "Nothing to check is named.",
+            "Name requirements, -r FILE, --lock FILE or --env DIR: fleetbuild check numpy",
+        )
+    if env and (emulate or instead or export_to):
+        raise UsageError(
+            "Installed packages are read alone.", "Leave out --emulate, --instead and --export."
         )
     locked = read_lock(lock) if lock else None
     meant = named_kinds(kinds, facts) if kinds else ()
@@ -105,18 +118,52 @@ def check(
     results = Results(state.root / "checks")
     if import_from:
         results.import_from(import_from)
+    if env:
+        return _environment_report(env, meant, results, progress)
     if locked:
         stacks = {kind.name: _Stack(locked_wheels(locked, kind)) for kind in meant}
     else:
         stacks = _resolve(wanted, meant, replace(settings, bounds=listed.constraints))
     with ExitStack() as environments:
-        checker = _Checker(Store(state.store, settings), results, emulate, environments, progress)
+        store = Store(state.store, settings)
+        checker = _Checker(store, results, emulate, environments, progress, instead=instead)
         report = checker.report(meant, stacks)
     if export_to:
         results.export(
             ((row.sha256, row.file or "") for row in report.rows if row.sha256), export_to
         )
     return report
+
+
+def _environment_report(
+    env: Path, kinds: Sequence[Kind], results: Results, progress: Callable[[str], None]
+) -> CheckReport:
+    """Return the report about the packages that are installed in a folder."""
+    rows = []
+    for package in installed_packages(env):
+        progress(f"reading {package.name} {package.version or ''}")
+        known = read_package(package, results)
+        for kind in kinds:
+            verdict = judge(
+                known.needs or WheelNeeds(file=""),
+                package=package.name,
+                arch=kind.arch,
+                features=kind.features,
+                sms=kind.sms,
+            )
+            rows.append(
+                CheckRow(
+                    name=package.name,
+                    version=package.version,
+                    kind=kind.name,
+                    verdict=verdict.verdict,
+                    where=verdict.where,
+                    native=bool(package.files),
+                    chooses=bool(verdict.guarded),
+                )
+            )
+    meanings = {kind.name: kind.meaning for kind in kinds}
+    return CheckReport(rows=tuple(rows), kinds=meanings)
 
 
 class _Stack:
@@ -181,8 +228,11 @@ class _Checker:
         emulate: bool,
         environments: ExitStack,
         progress: Callable[[str], None],
+        *,
+        instead: bool = False,
     ) -> None:
         self._store, self._results, self._emulate = store, results, emulate
+        self._fetch_instead = instead
         self._environments, self._progress = environments, progress
         self._known: dict[str, FileResults | str] = {}  # by hash; a text says why it is not read
         self._installed: dict[tuple[str, ...], Path] = {}
@@ -241,29 +291,56 @@ class _Checker:
             )
 
     def _instead(self, file: LockedFile, kind: Kind) -> tuple[str, ...]:
-        self._progress(f"looking for a version of {file.name} that runs on {kind.name}")
+        """Return the newest and the nearest older version that run, then how to build this one."""
+        if self._fetch_instead:
+            self._progress(f"looking for a version of {file.name} that runs on {kind.name}")
+            newest = _newest_wheel(file.name, kind, (), self._store.settings)
+            others = [newest] if newest and newest.version != file.version else []
+            found = [next((one for one in others if self._runs(one, kind)), None)]
+            older = _older_wheels(file, kind, self._store.settings)
+            found.append(next((one for one in older if self._runs(one, kind)), None))
+        else:
+            found = [
+                next(self._known_to_run(file, kind, newer=newer), None) for newer in (True, False)
+            ]
+        names = dict.fromkeys(f"{one.name}=={one.version}" for one in found if one)
+        return (*names, *_how_to_build(file.name))
 
-        def runs(other: LockedFile) -> bool:
-            self._read_all([other])
-            closure: Sequence[LockedFile] = ()
-            if self._emulate and not why_not_emulated(kind):
-                request = kind.request([f"{other.name}=={other.version}"])
-                closure = resolve_all([request], self._store.settings)[request].wheels
-                self._read_all(closure)
-            return self._verdict(other, kind, closure or [other]).verdict == "runs"
+    def _known_to_run(self, file: LockedFile, kind: Kind, *, newer: bool) -> Iterator[LockedFile]:
+        """Yield the newer or older versions that are known to run, if an index has them."""
+        mine = Version(file.version)
+        for version, known in self._results.known_files(file.name):
+            if version == mine or (version > mine) is not newer:
+                continue
+            if self._judge(known, file, kind, ()).verdict == "runs":
+                named = (f"{file.name}=={version}",)
+                wheel = _newest_wheel(file.name, kind, named, self._store.settings)
+                if wheel and wheel.sha256 == known.sha256:
+                    yield wheel
 
-        return _find_instead(file, kind, runs, self._store.settings)
+    def _runs(self, file: LockedFile, kind: Kind) -> bool:
+        """Return whether another version runs; it is fetched and read."""
+        self._read_all([file])
+        closure: Sequence[LockedFile] = ()
+        if self._emulate and not why_not_emulated(kind):
+            request = kind.request([f"{file.name}=={file.version}"])
+            closure = resolve_all([request], self._store.settings)[request].wheels
+            self._read_all(closure)
+        return self._verdict(file, kind, closure or [file]).verdict == "runs"
 
     def _read_all(self, files: Iterable[LockedFile]) -> None:
         """Read what each file needs, unless that is known."""
         new = {file.sha256: file for file in files if file.sha256 not in self._known}
+        known = {sha256: self._results.of(sha256, file.file) for sha256, file in new.items()}
+        self._known |= known
+        unread = [file for sha256, file in new.items() if known[sha256].needs is None]
+        if (missing := self._store.missing_bytes(unread)) > _LARGE:
+            self._progress(f"fetching {count(len(unread), 'file')}, {missing / 1e6:.0f} MB")
         with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
-            self._known |= zip(new, pool.map(self._read, new.values()), strict=True)
+            read = pool.map(self._read, unread)
+            self._known |= zip((file.sha256 for file in unread), read, strict=True)
 
     def _read(self, file: LockedFile) -> FileResults | str:
-        known = self._results.of(file.sha256, file.file)
-        if known.needs is not None:
-            return known
         try:
             self._progress(f"reading {file.file}")
             needs = read_needs(self._store.fetch(file))
@@ -271,6 +348,7 @@ class _Checker:
             return f"it is not read: {error.message}"
         except InstallError as error:
             return f"it could not be fetched: {error.message}"
+        known = self._results.of(file.sha256, file.file)
         known = known.model_copy(update={"needs": needs, "imported": False})
         self._results.keep(known)
         return known
@@ -349,23 +427,6 @@ def _run_on(
         exercised=bool(use_of(file.name)),
         verdict=verdict,
     )
-
-
-def _find_instead(
-    file: LockedFile,
-    kind: Kind,
-    runs: Callable[[LockedFile], bool],
-    settings: IndexSettings,
-) -> tuple[str, ...]:
-    """Return the newest and the nearest older version that run, then how to build this one."""
-    found = []
-    newest = _newest_wheel(file.name, kind, (), settings)
-    if newest and newest.version != file.version and runs(newest):
-        found.append(newest)
-    older = next((one for one in _older_wheels(file, kind, settings) if runs(one)), None)
-    if older and older not in found:
-        found.append(older)
-    return (*(f"{one.name}=={one.version}" for one in found), *_how_to_build(file.name))
 
 
 def _how_to_build(name: str) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import SMS, sm_order
+from fleetbuild.hardware.machine_names import read_machine_name
 from fleetbuild.hardware.pytorch import python_of
-from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.hardware.rungs import RUNGS, best
 from fleetbuild.models import Config, Facts, Inventory, Python, Target, TargetLibc
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.wheels.builders import fit_to_build
@@ -74,11 +75,12 @@ def parse_target(name: str) -> Target:
             "Write SMs (or cpu), a rung and a Python, such as sm89-avx2-cp311, "
             "sm80.sm90-avx512-cp312 or cpu-avx-cp311-musl.",
         )
-    rung = RUNGS.get(match["isa"])
+    machine = read_machine_name(match["isa"])
+    rung = best(machine.features, machine.arch) if machine else None
     if rung is None:
         raise ConfigError(
             f"The target {name!r} has the rung {match['isa']!r}, which does not exist.",
-            f"The rungs are: {', '.join(RUNGS)}.",
+            f"The rungs are: {', '.join(RUNGS)}. A CPU's name, such as zen3, stands for its rung.",
         )
     sms = () if match["sms"] == "cpu" else match["sms"].replace("sm", "").split(".")
     spelled = sorted({f"{sm[:-1]}.{sm[-1]}" for sm in sms}, key=sm_order)

@@ -9,6 +9,7 @@ give a problem its words, never its kind, so that a newer uv may use other words
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -19,8 +20,10 @@ import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -381,6 +384,8 @@ def _refused(
             " separated by commas) or in uv.toml. Then plan again.",
         )
     _refuse_unknown(named, said, settings, request.python_version)
+    if hidden := _hidden_by_folder(request, said, settings):
+        return hidden
     first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
     absent = _ABSENT.search(said)
     if absent and f"you require {absent[1]}" not in said:
@@ -397,6 +402,35 @@ def _refused(
         else "Choose other versions, or have a dependency without a wheel built too: name it under "
         "packages:.",
     )
+
+
+def _hidden_by_folder(
+    request: LockRequest, said: str, settings: IndexSettings
+) -> Resolution | None:
+    """Return the problem of a folder with a version's files for other machines only.
+
+    uv takes such a version from the folder, and asks no later index for it.
+    """
+    match = re.search(r"([\w.-]+)==(\S+) has no wheels with a matching \w+ (?:\w+ )?tag", said)
+    if match is None or settings.arguments:  # without another index, none is hidden
+        return None
+    name, version = canonicalize_name(match[1]), match[2]
+    flat = [Path(link) for link in settings.environment.get("UV_FIND_LINKS", "").split(",")]
+    trees = [
+        Path(unquote(urlsplit(address).path), name)
+        for address in settings.environment.get("UV_INDEX", "").split()
+        if address.startswith("file://")
+    ]
+    pattern = f"{name.replace('-', '[-_.]')}-{glob.escape(version)}-*.whl"
+    for folder in (*trees, *flat):
+        if any(fnmatch(path.name.casefold(), pattern) for path in folder.glob("*.whl")):
+            return Resolution(
+                problem=f"{folder} has files of {name} {version} for other machines, which hide"
+                f" the files of later indexes: none is for {_machine(request)}.",
+                fix="Add the file for this machine to that folder, or name the index that has it in"
+                f" fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
+            )
+    return None
 
 
 def _is_unanswered(done: subprocess.CompletedProcess[str]) -> bool:

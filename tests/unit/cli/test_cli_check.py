@@ -30,7 +30,7 @@ def test_the_table_names_what_dies_and_where(run):
     assert result.exit_code == 7, result.stderr
     assert "demo 1.0" in result.stdout
     assert "dies in use on IvyBridge: demo/_c.so uses avx2 in `kernel`" in result.stdout
-    assert "instead: nothing was found" in result.stdout
+    assert "instead: no other version is known to run there" in result.stdout
     assert run("check", "demo", "--for", "Haswell").exit_code == 0
 
 
@@ -56,7 +56,7 @@ def test_markdown_and_annotations(run):
     ("args", "words"),
     [
         (["demo", "--for", "IvyBrige"], "Did you mean IvyBridge"),
-        (["demo", "--for", "AVX2"], "Did you mean avx2"),
+        (["demo", "--for", "AVX-3"], "Did you mean avx"),
         (["-r", "none.txt", "--for", "avx"], "none.txt does not exist"),
         (["--lock", "none.lock", "--for", "avx"], "none.lock does not exist"),
         (["--for", "avx"], "Nothing to check"),
@@ -138,3 +138,13 @@ def test_the_audit_of_a_kind_is_in_its_document(run, index):
     document = json.loads(run("audit", wheel, "--for", "avx", "--json").stdout)
     (verdict,) = document["verdicts"]
     assert (verdict["kind"], verdict["verdict"]) == ("avx", "dies-in-use")
+
+
+def test_an_environment_is_checked_by_its_files(run, here):
+    place = here / "env" / "usr" / "lib" / "python3" / "dist-packages" / "demo"
+    place.mkdir(parents=True)
+    (place / "_c.so").write_bytes(make_elf(VPADDD_YMM, symbol="PyInit__c"))
+    result = run("check", "--env", "env", "--for", "Xeon E5-2650 v2")
+    assert result.exit_code == 7
+    assert "demo (in no RECORD)" in result.stdout
+    assert "is judged as IvyBridge (x86-64-v2 + avx, f16c)" in result.stdout

@@ -8,6 +8,7 @@ from fleetbuild.hardware.cuda import (
     TOOLKITS,
     Gcc,
     compiles_for,
+    glibc_limit,
     minor,
     newest_for_driver,
     runs_on,
@@ -116,9 +117,17 @@ def test_ptx_needs_the_toolkits_own_driver() -> None:
     assert serves("535.183.01", "12.8")
     assert not serves("535.183.01", "12.8", ptx=True)
     assert serves("570.86.10", "12.8", ptx=True)
-    # Which driver came with 13.5 is not known, so none is known to take its PTX.
-    assert serves("700.1", "13.5")
-    assert not serves("700.1", "13.5", ptx=True)
+    assert serves("615.65", "13.5")
+    assert not serves("615.65", "13.5", ptx=True)
+    assert serves("620.70.06", "13.5", ptx=True)
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "limit"),
+    [("10.2", "2.41"), ("12.9", "2.41"), ("13.0", "2.42"), ("13.1", "2.42"), ("13.2", None)],
+)
+def test_toolkits_do_not_compile_from_a_glibc_on(toolkit: str, limit: str | None) -> None:
+    assert glibc_limit(toolkit) == limit
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,15 @@ def intel(model: int, stepping: int | None = 1, name: str = "Xeon") -> dict[str,
         (intel(87, 1, "Intel(R) Xeon Phi(TM) CPU 7250"), "avx2"),  # AVX512F without AVX512BW
         ({"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "17"}, "avx512bf16"),
         ({"vendor_id": "AuthenticAMD", "cpu family": "0x19", "model": "nonsense"}, None),
+        ({"vendor_id": "AuthenticAMD", "cpu family": "26", "model": "80"}, "avx512bf16"),  # Zen 6
+        (intel(204), "avx2"),  # Panther Lake
+        (intel(221), "avx2"),  # Clearwater Forest
         ({"vendor_id": "GenuineIntel"}, None),
         ({"CPU implementer": "0x41", "CPU part": "0xd0c"}, "armv8.2"),
         ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "armv9"),
         ({"CPU implementer": "0x41", "CPU part": "0xfff"}, None),
+        ({"CPU implementer": "0x41", "CPU part": "0xd87"}, "armv9"),  # Cortex-A725, of GB10
+        ({"CPU implementer": "0x4e", "CPU part": "0x010"}, "armv9"),  # Olympus, of Vera
         ({"CPU implementer": "0x46", "CPU part": "0x001"}, "armv8"),  # SVE without dot products
         ({"CPU implementer": "0x6d", "CPU part": "0xd49"}, "armv9"),
         ({}, None),

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from fleetbuild.hardware.cuda import TOOLKITS, is_jetson, minor, newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_order
+from fleetbuild.hardware.nvidia import toolkit_archives, toolkit_requirements
 from fleetbuild.hardware.pytorch import EVIDENCE, Evidence, Torch, find_torch, python_of
 from fleetbuild.models import Facts
 from fleetbuild.text import version_key
@@ -64,6 +65,7 @@ class Combination:
         """Return a sort key, best last: evidence, then stable over experimental, then newer.
 
         What nobody is known to have built is the better the nearer it is to a release of PyTorch.
+        Of one major version, a toolkit that NVIDIA's wheels or archives bring comes before others.
         """
         releases = self.torch.releases if self.torch else {}
         release, evidence = releases.get(toolkit), self.evidence(toolkit)
@@ -71,7 +73,19 @@ class Combination:
         order = list(TOOLKITS)
         distances = (abs(order.index(toolkit) - order.index(cuda)) for cuda in releases)
         near = -min(distances, default=0) if evidence == "buildable" else 0
-        return -EVIDENCE.index(evidence), stable, near, version_key(toolkit)
+        number = version_key(toolkit)
+        brought = self.can_be_fetched(toolkit)
+        return -EVIDENCE.index(evidence), stable, near, number[0], brought, number
+
+    def can_be_fetched(self, toolkit: str) -> bool:
+        """Return whether NVIDIA's wheels or archives bring a compiler of this toolkit."""
+        return all(
+            bool(
+                toolkit_requirements(toolkit, arch, self.sms, ())
+                or toolkit_archives(toolkit, arch, self.sms, ())
+            )
+            for arch in self.archs
+        )
 
     def without_code(self, toolkit: str) -> list[str]:
         """Return the SMs that PyTorch's wheels for this toolkit do not run on."""

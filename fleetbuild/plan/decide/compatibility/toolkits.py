@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
 
-from fleetbuild.hardware.cuda import TOOLKITS, Gcc, is_jetson, minor
+from fleetbuild.hardware.cuda import TOOLKITS, Gcc, glibc_limit, is_jetson, minor
 from fleetbuild.hardware.pytorch import (
     COMPANIONS,
     NEWEST,
@@ -42,7 +42,7 @@ from fleetbuild.plan.decide.compatibility.constraints import (
     sm_list,
     wrong_python,
 )
-from fleetbuild.text import count
+from fleetbuild.text import count, version_key
 
 
 class Toolkit(Frozen):
@@ -116,8 +116,9 @@ def choose_toolkit(
     """Return the toolkit for a group, or why no toolkit fits.
 
     A pinned toolkit wins. Otherwise: a toolkit that this torch is known to be built with, then one
-    that a builder has installed, then the best evidence (released by PyTorch, reported to work,
-    should build), then the newest version.
+    that compiles with the glibc of a builder, then one that a builder has installed, then the best
+    evidence (released by PyTorch, reported to work, should build), then the newest major version,
+    then one that NVIDIA's wheels or archives bring, then the newest.
     """
     combination = combination_of(_canonical(versions), sms, python_tag, members, pin, floors=floors)
     incompatibility = _incompatibility(combination)
@@ -128,6 +129,7 @@ def choose_toolkit(
         candidates,
         key=lambda it: (
             combination.evidence(it.version) != "buildable",
+            it.compiles,
             bool(it.installed_on),
             it.ready,
             *combination.grade(it.version),
@@ -193,6 +195,22 @@ class _Candidate:
     version: str
     installed_on: tuple[str, ...]
     ready: bool  # one of these builders has a gcc for it, or no gcc at all yet
+    compiles: bool  # with the glibc of a builder
+
+
+def glibc_problem(toolkit: str, facts: Facts) -> str:
+    """Return why this toolkit does not compile there, after the node's name; "" if it does."""
+    limit, libc = glibc_limit(toolkit), facts.libc
+    if (
+        limit
+        and libc
+        and libc.family == "glibc"
+        and version_key(limit) <= version_key(libc.version)
+    ):
+        return (
+            f"has glibc {libc.version}, and CUDA {toolkit} does not compile with {limit} or newer"
+        )
+    return ""
 
 
 def _candidate(combination: Combination, toolkit: str, builders: Mapping[str, Facts]) -> _Candidate:
@@ -201,12 +219,19 @@ def _candidate(combination: Combination, toolkit: str, builders: Mapping[str, Fa
         for name, facts in builders.items()
         if toolkit in map(minor, facts.toolchain.get("nvcc", ()))
     ]
+    able = {name for name, facts in builders.items() if not glibc_problem(toolkit, facts)}
+    if able:
+        installed_on = [name for name in installed_on if name in able]
     ready = [name for name in installed_on if _has_compiler(combination, toolkit, builders[name])]
-    return _Candidate(toolkit, tuple(ready or installed_on), bool(ready))
+    compiles = bool(able) or not builders
+    return _Candidate(toolkit, tuple(ready or installed_on), bool(ready), compiles)
 
 
 def _has_compiler(combination: Combination, toolkit: str, builder: Facts) -> bool:
-    """Return whether a gcc on this builder suits; without any gcc, a suitable one is installed."""
+    """Return whether gcc and glibc of a builder suit; without any gcc, a suitable one is
+    installed."""
+    if glibc_problem(toolkit, builder):
+        return False
     default = builder.toolchain.get("gcc", ())
     needed = _compiler(combination.versions, toolkit)
     if not default or needed is None:
@@ -290,7 +315,7 @@ def _about_others(
 
 
 def _about_compiler(combination: Combination, candidate: _Candidate) -> Iterator[str]:
-    if candidate.installed_on and not candidate.ready:
+    if candidate.installed_on and candidate.compiles and not candidate.ready:
         needed = _compiler(combination.versions, candidate.version)
         yield f"the compiler there is not {needed}, so another one is needed"
 

@@ -20,7 +20,7 @@ from fleetbuild.plan.decide.compatibility.compilers import (
     additional_gcc,
     lacks_compiler,
 )
-from fleetbuild.plan.decide.compatibility.toolkits import Toolkit
+from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, glibc_problem
 from fleetbuild.plan.decide.eligibility import Eligibility
 from fleetbuild.plan.decide.groups import DraftGroup, builder_rank, libc_of
 from fleetbuild.plan.decide.wheels.requires import jobs_on
@@ -71,7 +71,8 @@ def choose_builders(
 ) -> Builders:
     """Return the nodes that can build for this target: named builders first, then members.
 
-    Nodes with a suitable compiler and the CUDA toolkit come before the others. For groups without
+    Nodes with a suitable compiler and the CUDA toolkit come before the others; one whose glibc the
+    toolkit does not compile with builds only if every node has such a glibc. For groups without
     nodes, only the `preferred` nodes build. In containers, members build only if the image suits,
     as other nodes do.
     """
@@ -107,6 +108,9 @@ def choose_builders(
         refusals = [refusal for refusal in refusals if refusal.kind != "architecture"]
     order = tuple(dict.fromkeys((*fit, *members)))
     need = CompilerNeed(RUNGS[target.isa], gcc)
+    if toolkit:
+        compiling = [n for n in order if not glibc_problem(toolkit.version, facts[n].for_builds)]
+        order = tuple(compiling) or order
     floor, named = target.libc.floor, set(fit)
     able = tuple(
         sorted(

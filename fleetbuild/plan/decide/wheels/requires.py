@@ -21,7 +21,11 @@ from fleetbuild.plan.decide.compatibility.compilers import (
     required_compiler,
 )
 from fleetbuild.plan.decide.compatibility.constraints import joined
-from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, lacking_libraries
+from fleetbuild.plan.decide.compatibility.toolkits import (
+    Toolkit,
+    glibc_problem,
+    lacking_libraries,
+)
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
@@ -45,6 +49,7 @@ def requires_of(
     With `toolkit_from`, the plan has locked the files of the CUDA toolkit.
     """
     need = CompilerNeed(RUNGS[target.isa], gcc)
+    glibc = tuple(_new_glibc(builder, facts, toolkit))
     if image is not None:
         return Requires(
             compiler=f"{compiler_for(need, facts) or 'gcc'} (in {image})",
@@ -52,7 +57,7 @@ def requires_of(
             disk_gb=disk_gb,
             memory_gb=job_memory(recipe, target),
             libraries=dict(libraries),
-            to_supply=_disk_shortage(disk_gb, builder, facts),
+            to_supply=(*glibc, *_disk_shortage(disk_gb, builder, facts)),
             in_image=(
                 *_in_image(image, need, facts, toolkit),
                 *(
@@ -75,6 +80,7 @@ def requires_of(
             memory_gb=job_memory(recipe, target),
             libraries=dict(libraries),
             to_supply=(
+                *glibc,
                 *_missing_in_image(container, recipe, need, software, target.python),
                 *(
                     (_missing_toolkit_in_image(container, lacking),)
@@ -92,6 +98,7 @@ def requires_of(
         memory_gb=job_memory(recipe, target),
         libraries=dict(libraries),
         to_supply=(
+            *glibc,
             *missing_compiler(need, builder, facts, toolkit.alternatives if toolkit else ()),
             *(() if toolkit_from else _missing_toolkit(recipe, builder, facts, toolkit, target)),
             *_old_tools(recipe, builder, facts),
@@ -151,6 +158,20 @@ def _missing_toolkit(
         else f"{builder} has no CUDA toolkit {toolkit.version}"
     )
     yield f"{what}: install {package} there, from NVIDIA's repository."
+
+
+def _new_glibc(builder: str, facts: Facts, toolkit: Toolkit | None) -> Iterator[str]:
+    """Yield a sentence if the toolkit does not compile with the glibc that the build has."""
+    problem = glibc_problem(toolkit.version, facts.for_builds) if toolkit else ""
+    if toolkit and problem:
+        where = facts.container.image if facts.container else builder
+        others = ""
+        if toolkit.alternatives:
+            others = f", or take a CUDA that does (cuda: {joined(toolkit.alternatives, 'or')})"
+        yield (
+            f"{where} {problem}: build in an image with an older one (build.container), or let a"
+            f" node that has one build (build.builders){others}."
+        )
 
 
 def _in_image(

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.audit import evidence
-from fleetbuild.audit.evidence import READER, FileResults, Results, Run, shipped_runs
+from fleetbuild.audit.evidence import (
+    READER,
+    FileResults,
+    Results,
+    Run,
+    pack_readings,
+    shipped_runs,
+)
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.cli.show.check import check_table
 from fleetbuild.errors import BlockedError, UsageError
@@ -19,6 +26,7 @@ from fleetbuild.models import Facts, Libc, Python
 from fleetbuild.plan.check import check, judge_wheel, run
 from fleetbuild.plan.check.emulate import qemu_cpu_of
 from fleetbuild.plan.check.kinds import named_kinds
+from fleetbuild.store.wheels import Store
 from tests.factories.elf import make_elf, make_fatbin
 from tests.factories.files import make_sdist, make_wheel
 
@@ -80,13 +88,54 @@ def test_the_newest_and_the_nearest_older_version_that_run_are_offered(index):
     native(index, "1.2")
     native(index, "1.3")
     native(index, "1.4", VADDPS_YMM)
-    (row,) = check(["demo==1.3"], kinds=["IvyBridge"]).rows
+    (row,) = check(["demo==1.3"], kinds=["IvyBridge"], instead=True).rows
     assert row.instead == ("demo==1.4", "demo==1.1")
+
+
+def test_without_asking_only_known_files_are_offered_and_nothing_is_fetched(index, monkeypatch):
+    for version, code in (("1.0", VADDPS_YMM), ("1.1", VADDPS_YMM), ("1.3", VPADDD_YMM)):
+        native(index, version, code)
+    (row,) = check(["demo==1.3"], kinds=["IvyBridge"]).rows
+    assert row.instead == ()
+    check(["demo==1.0"], kinds=["IvyBridge"])
+    fetched = []
+    fetch = Store.fetch
+    monkeypatch.setattr(Store, "fetch", lambda *args: fetched.append(args) or fetch(*args))
+    (row,) = check(["demo==1.3"], kinds=["IvyBridge"]).rows
+    assert (row.instead, fetched) == (("demo==1.0",), [])
+    (index / f"demo-1.0-{TAG}.whl").unlink()  # the index has another file of it now
+    native(index, "1.0", VPADDD_YMM)
+    assert check(["demo==1.3"], kinds=["IvyBridge"]).rows[0].instead == ()
+
+
+def test_a_file_whose_reading_is_shipped_is_not_fetched(index, tmp_path, monkeypatch):
+    native(index)
+    make_wheel(index, "pure", files={"pure.py": b""})
+    check(["demo", "pure"], kinds=["Haswell"])
+    kept = [FileResults.model_validate_json(path.read_bytes())
+            for path in Path(".fleetbuild/checks").glob("*.json")]  # fmt: skip
+    packed = pack_readings(kept)
+    shipped = evidence.unpack_readings(packed)
+    assert len(shipped) == 2
+    monkeypatch.setattr(evidence, "_shipped_readings", lambda: shipped)
+    monkeypatch.setattr(Store, "fetch", None)
+    report = check(["demo", "pure"], kinds=["IvyBridge"], state_dir=tmp_path / "empty")
+    assert verdicts(report) == {("demo", "IvyBridge"): "dies-in-use", ("pure", "IvyBridge"): "runs"}
+    monkeypatch.setattr(evidence, "READER", READER + 1)
+    assert len(evidence.unpack_readings(packed)) == 1  # the one without machine code
+
+
+def test_large_downloads_are_announced(index, monkeypatch):
+    native(index)
+    monkeypatch.setattr(run, "_LARGE", 10)
+    said = []
+    check(["demo"], kinds=["Haswell"], progress=said.append)
+    assert said[0].startswith("fetching 1 file, ")
 
 
 def test_the_recipe_is_offered_if_no_version_runs(index):
     native(index, "0.8.0", name="hnswlib")
-    (row,) = check(["hnswlib"], kinds=["Nehalem"]).rows
+    (row,) = check(["hnswlib"], kinds=["Nehalem"], instead=True).rows
     assert row.instead == ("build it: recipe hnswlib",)
 
 
@@ -339,7 +388,7 @@ def test_nothing_or_two_things_to_check_are_refused():
     with pytest.raises(UsageError, match="Nothing"):
         check([], kinds=["Haswell"])
     Path("uv.lock").write_text("package = []")
-    with pytest.raises(UsageError, match="Both"):
+    with pytest.raises(UsageError, match="More than one stack"):
         check(["demo"], lock=Path("uv.lock"), kinds=["Haswell"])
 
 

@@ -16,6 +16,8 @@ from tests.factories.plans import make_target
         ("IvyBridge", "x86_64", "f16c", "avx2"),
         ("ivy bridge", "x86_64", "f16c", "avx2"),
         ("Graviton2", "aarch64", "asimddp", "sve"),
+        ("x86-64-v3", "x86_64", "fma", "avx512f"),
+        ("Xeon E5-2650 v2", "x86_64", "f16c", "avx2"),
         ("Graviton4", "aarch64", "sve2", "sme"),
         ("sm61.sm75-avx2-cp310", "x86_64", "avx2", "avx512f"),
         ("cpu-avx-cp312-musl", "x86_64", "avx", "avx2"),
@@ -45,7 +47,7 @@ def test_an_sm_is_this_machine_with_that_gpu(monkeypatch):
         libc=target.libc,
     )
     monkeypatch.setattr(kinds, "this_machine", lambda: here)
-    for name in ("sm61", "sm_61"):
+    for name in ("sm61", "sm_61", "6.1", "GTX 1080"):
         (kind,) = named_kinds([name])
         assert (kind.name, kind.sms, kind.features) == (name, ("6.1",), here.features)
 
@@ -54,10 +56,11 @@ def test_an_sm_is_this_machine_with_that_gpu(monkeypatch):
     ("name", "words"),
     [
         ("IvyBrige", "Did you mean IvyBridge"),
+        ("RTX 3061", "RTX 3060"),
         ("nowhere", "sm61"),
         ("sm10", "known SMs"),
         ("cpu-avx3-cp311", "rungs"),
-        ("", "CPU model"),
+        ("", "Name a rung"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_valid_names(name, words):

@@ -71,6 +71,11 @@ def test_a_name_of_a_group_says_what_to_build_for(name, canonical, arch, sms, li
     assert target.libc == TargetLibc(family=libc, floor="")
 
 
+def test_a_cpus_name_stands_for_its_rung():
+    assert parse_target("sm86-zen4-cp311").name == "sm86-avx512bf16-cp311"
+    assert parse_target("cpu-x86-64-v3-cp311").name == "cpu-avx2-cp311"
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -78,7 +83,7 @@ def test_a_name_of_a_group_says_what_to_build_for(name, canonical, arch, sms, li
         ("sm8-avx2-cp311", "is not the name of a group"),
         ("cpu-avx2-cp27", "is not the name of a group"),
         ("cpu-avx2-cp311\n", "is not the name of a group"),
-        ("cpu-haswell-cp311", "the rung 'haswell', which does not exist"),
+        ("cpu-pentium-cp311", "the rung 'pentium', which does not exist"),
         ("sm91-avx2-cp311", "the SM 9.1, which is unknown"),
     ],
 )

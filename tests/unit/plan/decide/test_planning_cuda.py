@@ -537,3 +537,27 @@ def test_a_jetson_is_built_with_the_cudnn_of_its_jetpack(cudnn, version, used):
     orin["b"] = orin["b"].model_copy(update={"toolchain": NVCC_126})
     (mixed,) = planned(orin, packages=[package("torch", version)]).groups
     assert mixed.wheels[0].environment["USE_CUDNN"] == "0"
+
+
+DEBIAN_13 = gpu("6.1", libc="2.41", toolchain=NVCC_126)
+OLD_TORCH = package("torch", "2.7.1", TORCH.recipe)
+
+
+def test_a_glibc_that_the_toolkit_does_not_compile_with_has_to_be_supplied_for():
+    wheel = wheel_of({"deb13": DEBIAN_13}, [OLD_TORCH])
+    sentence = wheel.requires.to_supply[0]
+    assert wheel.cuda == "12.6"
+    assert sentence.startswith(
+        "deb13 has glibc 2.41, and CUDA 12.6 does not compile with 2.41 or newer: build in an image"
+    )
+    fleet = {"deb12": gpu("6.1", toolchain=NVCC_126), "deb13": DEBIAN_13}
+    wheel = wheel_of(fleet, [OLD_TORCH])
+    assert (wheel.built_on, wheel.fallbacks, wheel.requires.to_supply) == ("deb12", (), ())
+
+
+def test_another_toolkit_that_compiles_there_is_named():
+    fedora = gpu("8.6", libc="2.42", toolchain=NVCC_126)
+    (sentence,) = wheel_of(
+        {"f43": fedora}, [package("torch", "2.11.0", TORCH.recipe)]
+    ).requires.to_supply
+    assert "or take a CUDA that does (cuda: 13.2, 13.3, 13.4 or 13.5)" in sentence

@@ -341,6 +341,8 @@ def amd(*names):
         ("2.13.0+rocm7.2", [], "for GPUs of AMD (ROCm 7.2), which not all"),
         ("2.13.0+rocm7.2", [amd(None)], "its driver does not work"),
         ("2.13.0+rocm5.2", [amd("gfx90a")], "it has no code for gfx90a"),
+        ("2.14.1+rocm7.14", [amd("gfx942"), amd("gfx1103")], None),
+        ("2.14.1+rocm7.14", [amd("gfx906")], "it has no code for gfx906"),
     ],
 )
 def test_rocm_wheels_are_taken_by_the_gpus_of_amd(version, members, said):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, serves
 from fleetbuild.hardware.gpus import SMS
+from fleetbuild.hardware.nvidia import toolkit_archives, toolkit_requirements
 from fleetbuild.hardware.pytorch import EVIDENCE, TORCHES, Torch, find_torch
 from fleetbuild.models import Facts
 from fleetbuild.models.problem import Problem
@@ -225,6 +226,34 @@ def test_without_torch_only_sms_and_drivers_limit_the_toolkit() -> None:
     assert (choice.version, choice.evidence) == ("11.8", "buildable")
     assert choice.why == "CUDA 11.8 is installed on n0; CUDA 11.8 compiles for SM 8.6."
     assert chosen({"hnswlib": "0.8.0"}, gpu("8.6")).version == list(TOOLKITS)[-1]
+
+
+@pytest.mark.parametrize(
+    ("libc", "version"),
+    [("2.36", "13.2"), ("2.41", "13.2"), ("2.42", "13.2")],
+)
+def test_the_newest_released_toolkit_compiles_with_any_glibc(libc: str, version: str) -> None:
+    assert chosen({"torch": "2.14.1"}, gpu("8.6", driver=None, libc=libc)).version == version
+
+
+@pytest.mark.parametrize(
+    ("libc", "version"), [("2.36", "12.6"), ("2.41", "13.0"), ("2.42", "12.6")]
+)
+def test_a_toolkit_that_compiles_with_the_glibc_comes_before_an_installed_one(
+    libc: str, version: str
+) -> None:
+    here = gpu("8.6", cuda="12.6", driver=None, libc=libc)
+    assert chosen({"torch": "2.11.0"}, here).version == version
+
+
+def test_one_builder_with_an_older_glibc_is_enough() -> None:
+    new, old = gpu("8.6", cuda="12.6", libc="2.41"), gpu("8.6", cuda="12.6", libc="2.40")
+    assert chosen({"torch": "2.7.1"}, new, old).installed_on == ("n1",)
+
+
+def test_a_toolkit_that_can_be_fetched_comes_before_a_newer_one_to_be_supplied() -> None:
+    assert chosen({"hnswlib": "0.8.0"}, gpu("6.1")).version == "12.8"
+    assert chosen({"hnswlib": "0.8.0"}, gpu("6.1", cuda="12.9")).version == "12.9"
 
 
 def test_released_combinations_depend_on_the_architecture() -> None:
@@ -613,7 +642,13 @@ def grade(torch: Torch, toolkit: str, sms: set[str], archs: set[str]) -> tuple[o
     known = list(TOOLKITS)
     steps = [abs(known.index(toolkit) - known.index(cuda)) for cuda in torch.releases]
     far = min(steps, default=0) if evidence == "buildable" else 0
-    return -EVIDENCE.index(evidence), stable, -far, version_key(toolkit)
+    brought = all(
+        toolkit_requirements(toolkit, arch, tuple(sms), ())
+        or toolkit_archives(toolkit, arch, tuple(sms), ())
+        for arch in archs
+    )
+    number = version_key(toolkit)
+    return -EVIDENCE.index(evidence), stable, -far, number[0], brought, number
 
 
 @many
