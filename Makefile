@@ -178,11 +178,11 @@ lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other
 lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
 
-bench: test-packages ## all of docs/benchmarks.md, beside what users would pick instead: an hour or two
+bench: test-packages ## the figures of docs/benchmarks.md, beside what users would pick instead: an hour or two
 	@.ci/packages clustershell openssh-server
 	@[ -x $(LIBTORRENT)/bin/python ] || .venv/bin/uv venv --quiet --python $(PY) $(LIBTORRENT)
 	@.venv/bin/uv pip install --quiet --python $(LIBTORRENT)/bin/python libtorrent==2.1.1
-	@echo "== benchmark: probing 50 SSH nodes; writes docs/benchmarks.md"
+	@echo "== benchmark: probing 50 SSH nodes; adds to docs/evidence/probe.json"
 	@$(PY) -m benchmarks.probe
 	@echo "== benchmark: building a small wheel and serving it on an SSH node"
 	@$(PY) -m benchmarks.build
@@ -207,6 +207,8 @@ bench: test-packages ## all of docs/benchmarks.md, beside what users would pick 
 docs: setup ## the generated reference, schemas and changelog, and the site in site/
 	@echo "== docs/reference/, fleetbuild/models/schemas/, CHANGELOG.md"
 	@$(PY) docs/generate.py && $(PY) docs/changelog.py
+	@echo "== what the commands on the pages print (docs/transcripts/)"
+	@$(PY) docs/transcripts.py && $(PY) docs/picture.py
 	@echo "== site/"
 	@# With --quiet, mkdocs counts no warnings, so that --strict lets them pass.
 	@mkdir -p .cache

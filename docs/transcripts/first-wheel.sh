@@ -1,0 +1,18 @@
+# hnswlib for this machine, from an empty folder to a release.
+# needs: index machine
+## doctor
+fleetbuild doctor
+## init
+fleetbuild init #> ; sed -i 's|^# *install:.*|install: {path: /home/ops/opt}|' fleetbuild.yml; grep -q '^install' fleetbuild.yml || echo 'install: {path: /home/ops/opt}' >> fleetbuild.yml; sed -i "s|/home/ops/opt|$HOME/opt|" fleetbuild.yml
+## facts
+fleetbuild facts inventory.yml
+## plan
+fleetbuild plan inventory.yml
+## apply
+fleetbuild apply #> | sed -n '1,3p;/building/p;/hnswlib built/,$p'
+## use
+~/opt/current/bin/fleetbuild-sanity
+## status
+fleetbuild status inventory.yml
+## again
+fleetbuild apply
