@@ -208,7 +208,7 @@ docs: setup ## the generated reference, schemas and changelog, and the site in s
 	@echo "== docs/reference/, fleetbuild/models/schemas/, CHANGELOG.md"
 	@$(PY) docs/generate.py && $(PY) docs/changelog.py
 	@echo "== what the commands on the pages print (docs/transcripts/)"
-	@$(PY) docs/transcripts.py && $(PY) docs/picture.py
+	@$(PY) docs/transcripts.py --long && $(PY) docs/picture.py
 	@echo "== site/"
 	@# With --quiet, mkdocs counts no warnings, so that --strict lets them pass.
 	@mkdir -p .cache

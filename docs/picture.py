@@ -3,13 +3,17 @@
 In: what docs/your-fleet.md shows of the plan, docs/evidence/apply.jsonl (the events of one apply,
 recorded by `fleetbuild apply --json` in `make lab LAB=book`) and its last lines in docs/rollout.md.
 The rows in between are drawn by the program's own display, so that they look as they do today.
-`python docs/picture.py` writes the picture; docs/generate.py --check compares it.
+`python docs/picture.py` draws it; with the file of such events, it takes them over first.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from datetime import datetime
 from html import escape
@@ -22,6 +26,7 @@ from fleetbuild.cli.show.progress import rows
 from fleetbuild.models import Event
 
 DOCS = Path(__file__).parent
+EVENTS = DOCS / "evidence" / "apply.jsonl"
 COLUMNS, LINE, LETTER = 96, 20, 8.43
 MOMENTS = 14  # frames of the apply
 _STYLE = """<style>
@@ -63,40 +68,40 @@ def draw() -> str:
 
 
 def _frames() -> Iterator[tuple[list[str], float]]:
-    plan = ["$ fleetbuild plan inventory.yml --package hnswlib==0.8.0"]
+    command, output = _shown("your-fleet.md", "fleet/plan")
+    plan = [f"$ {command}"]
     yield plan, 1.5
-    yield [*plan, *_wrapped(_shown("your-fleet.md", "fleet/plan"))], 7
+    yield [*plan, *_wrapped(output)], 7
     apply = ["$ fleetbuild apply"]
     for moment in _moments():
         yield [*apply, *moment], 0.9
-    ended = _shown("rollout.md", "lab/apply")
+    _, ended = _shown("rollout.md", "lab/apply")
     start = next(n for n, line in enumerate(ended) if line.startswith("built: "))
     yield [*apply, *_wrapped(ended[start:])], 7
 
 
-def _shown(page: str, name: str) -> list[str]:
-    """Return the output of a transcript on a page."""
+def _shown(page: str, name: str) -> tuple[str, list[str]]:
+    """Return the command and the output of a transcript on a page."""
     text = (DOCS / page).read_text("utf-8")
-    found = re.search(rf"<!-- transcript: {name} -->.*?```text\n(.*?)\n```", text, re.DOTALL)
+    block = rf"<!-- transcript: {name} -->\n```sh\n(.*?)\n```\n```text\n(.*?)\n```"
+    found = re.search(block, text, re.DOTALL)
     if found is None:
         raise SystemExit(f"docs/{page} shows no output of {name}.")
-    return found[1].splitlines()
+    return found[1], found[2].splitlines()
 
 
 def _wrapped(lines: list[str]) -> Iterator[str]:
-    """Yield the lines as a terminal of this width shows them."""
+    """Yield the lines in the width of the picture."""
     for line in lines:
-        for start in range(0, max(len(line), 1), COLUMNS):
-            yield line[start : start + COLUMNS]
+        yield from textwrap.wrap(line, COLUMNS, drop_whitespace=False) or [""]
 
 
 def _moments() -> Iterator[list[str]]:
     """Yield the rows of the display at moments of the recorded run."""
-    lines = (DOCS / "evidence" / "apply.jsonl").read_text("utf-8").splitlines()
-    about, *recorded = (json.loads(line) for line in lines)
-    events = [Event.model_validate(each) for each in recorded]
+    _, *recorded = EVENTS.read_text("utf-8").splitlines()  # the first line says how
+    events = [Event.model_validate_json(line) for line in recorded]
     times = [datetime.fromisoformat(event.time).timestamp() for event in events]
-    board, taken = Board(about["groups"], now=times[0]), 0
+    board, taken = Board(_groups(events), now=times[0]), 0
     for number in range(1, MOMENTS + 1):
         now = times[0] + (times[-1] - times[0] - 0.2) * number / MOMENTS
         while taken < len(events) and times[taken] <= now:
@@ -108,6 +113,15 @@ def _moments() -> Iterator[list[str]]:
         yield [line.rstrip() for line in caught.get().rstrip().splitlines()]
 
 
+def _groups(events: list[Event]) -> dict[str, list[str]]:
+    """Return the nodes of each group."""
+    groups: dict[str, list[str]] = {}
+    for event in events:
+        if event.group and event.stage == "install":
+            groups.setdefault(event.group, []).extend(event.nodes or ())
+    return {name: sorted(set(nodes)) for name, nodes in sorted(groups.items())}
+
+
 def _lines(text: list[str]) -> Iterator[str]:
     for number, line in enumerate(text):
         kind = ' class="c"' if line.startswith("$ ") else ""
@@ -115,5 +129,27 @@ def _lines(text: list[str]) -> Iterator[str]:
             yield f'<text x="20" y="{56 + LINE * number}"{kind}>{escape(line)}</text>'
 
 
+def take_over(file: Path) -> None:
+    """Keep the events of another run, and how it was recorded."""
+    text = file.read_text("utf-8").replace(str(file.resolve().parent), "/home/ops/fleet")
+    about = {
+        "date": json.loads(text.partition("\n")[0])["time"][:10],
+        "machine": f"{os.cpu_count()} cores, six nodes in containers on them",
+        "commit": commit(),
+        "command": "make lab LAB=book; fleetbuild plan …; fleetbuild apply --json",
+    }
+    EVENTS.write_text(json.dumps(about) + "\n" + text, encoding="utf-8")
+
+
+def commit() -> str:
+    """Return the commit of this checkout."""
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(
+        command, cwd=DOCS, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
 if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        take_over(Path(name))
     (DOCS / "images" / "fleet.svg").write_text(draw(), encoding="utf-8")

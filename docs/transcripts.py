@@ -6,7 +6,8 @@ commands and their output. `python docs/transcripts.py` runs what this machine c
 only these; `--check` changes nothing, and names each block that the program no longer prints so.
 
 First lines of a transcript: `# needs:` index (a package index), machine (the output depends on
-this machine), lab (`make lab LAB=book`); `# files: SOURCE=NAME …` are copied into its folder.
+this machine), lab (`make lab LAB=book`), long (it takes minutes); `# files: SOURCE=NAME …` are
+copied into its folder. Long ones run with `--long`, or by name.
 A command may end in `#> FILTER`: shell code that the page does not show, applied to the output.
 Times, hashes, sizes and paths do not count: a block that differs in these alone stays as it is.
 """
@@ -124,9 +125,11 @@ def transcripts() -> dict[str, Transcript]:
     return {path.stem: Transcript(path) for path in sorted(FOLDER.glob("*.sh"))}
 
 
-def runs_here(transcript: Transcript) -> bool:
-    """Whether this machine has what it needs."""
-    return "lab" not in transcript.needs or LAB.exists()
+def lacks(transcript: Transcript, *, long: bool) -> str:
+    """Return what it needs to run here, or nothing."""
+    if "lab" in transcript.needs and not LAB.exists():
+        return "make lab LAB=book"
+    return "" if long or not transcript.needs & {"long", "machine"} else "--long, or its name"
 
 
 def pages() -> Iterator[Path]:
@@ -161,16 +164,16 @@ def stale(transcript: Transcript, *, write: bool) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or with --check print the blocks that are not current."""
-    check = "--check" in arguments
+    check, long = "--check" in arguments, "--long" in arguments
     names = [name for name in arguments if not name.startswith("-")]
     found = []
     for name, transcript in transcripts().items():
         if names and name not in names:
             continue
-        if runs_here(transcript):
-            found += stale(transcript, write=not check)
+        if missing := lacks(transcript, long=long or bool(names)):
+            sys.stderr.write(f"{name}: left as it is, because it needs: {missing}\n")
         else:
-            sys.stderr.write(f"{name}: left as it is, because it needs: make lab LAB=book\n")
+            found += stale(transcript, write=not check)
     if check:
         sys.stdout.writelines(f"{each}\n" for each in found)
     return int(check and bool(found))

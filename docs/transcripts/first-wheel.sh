@@ -9,7 +9,7 @@ fleetbuild facts inventory.yml
 ## plan
 fleetbuild plan inventory.yml
 ## apply
-fleetbuild apply #> | sed -n '1,3p;/building/p;/hnswlib built/,$p'
+fleetbuild apply #> | grep -v 'so far\|fetch\|answered'
 ## use
 ~/opt/current/bin/fleetbuild-sanity
 ## status

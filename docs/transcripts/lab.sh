@@ -3,7 +3,7 @@
 # needs: lab index
 ## apply
 fleetbuild plan inventory.yml --package hnswlib==0.8.0 #> > plan.txt
-fleetbuild apply #> | grep -v "so far\|no answer\|answered\|fetch\|in the group\|whl audited\|installing on"
+fleetbuild apply #> | grep -v "so far\|no answer\|answered\|fetch\|in the group\|whl audited\|installing on\|: building"
 ## again
 fleetbuild apply #> | grep -v "answered"
 ## use
@@ -11,7 +11,7 @@ ssh e5v2-1 /opt/fleetbuild/current/bin/fleetbuild-sanity
 ## status
 fleetbuild status inventory.yml
 ## upgrade
-fleetbuild apply inventory.yml --package hnswlib==0.7.0 --yes #> | tail -n 8
+fleetbuild apply inventory.yml --package hnswlib==0.7.0 --yes #> | tail -n 5
 ## rollback
 fleetbuild rollback inventory.yml #> | grep "^rolled\|^Done"
 ## verify

@@ -17,16 +17,19 @@ SHOWN = {
 }
 
 
-def marks(name: str) -> list[pytest.MarkDecorator]:
-    needs = TRANSCRIPTS[name].needs
-    known = {"index": pytest.mark.network, "machine": pytest.mark.long}
-    return [mark for need, mark in known.items() if need in needs]
+MARKS = {"index": pytest.mark.network, "machine": pytest.mark.long, "long": pytest.mark.long}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in TRANSCRIPTS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[MARKS[need] for need in sorted(each.needs & MARKS.keys())])
+        for name, each in TRANSCRIPTS.items()
+    ],
+)
 def test_the_pages_show_what_the_program_prints(name: str) -> None:
-    if not docs.runs_here(TRANSCRIPTS[name]):
-        pytest.skip("needs: make lab LAB=book")
+    if missing := docs.lacks(TRANSCRIPTS[name], long=True):
+        pytest.skip(f"needs: {missing}")
     assert docs.stale(TRANSCRIPTS[name], write=False) == [], "run `make docs`"
 
 
@@ -58,3 +61,10 @@ def test_a_filter_is_applied_and_not_shown(tmp_path: Path) -> None:
     assert transcript.run() == {"first": "43\n1"}
     assert transcript.steps["first"].shown == "echo $((6 * 7))\necho 1"
     assert sys.executable not in transcript.steps["first"].shown
+
+
+def test_the_picture_shows_what_the_pages_show() -> None:
+    draw = runpy.run_path(str(ROOT / "docs" / "picture.py"))["draw"]
+    picture = (ROOT / "docs" / "images" / "fleet.svg").read_text("utf-8")
+    assert picture == draw(), "run `make docs`"
+    assert len(picture) < 300_000
