@@ -228,7 +228,8 @@ def _short(label: str) -> str:
 
 def _begin(width: int, height: int, title: str) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+        f' viewBox="0 0 {width} {height}" role="img">'
         f"<title>{escape(title)}</title>{_STYLE}"
         f'<rect class="p" width="{width}" height="{height}" rx="8"/>'
     )

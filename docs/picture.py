@@ -61,7 +61,8 @@ def draw() -> str:
     title = "fleetbuild plan and apply on six nodes of three kinds"
     dots = "".join(f'<circle class="r" cx="{24 + 18 * n}" cy="20" r="6"/>' for n in range(3))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+        f' viewBox="0 0 {width} {height}" role="img">'
         f'<title>{title}</title>{style}<rect class="p" width="{width}" height="{height}" rx="8"/>'
         f"{dots}" + "\n".join(groups) + "</svg>\n"
     )

@@ -6,8 +6,6 @@ fleetbuild plan inventory.yml --package hnswlib==0.8.0 #> > plan.txt
 fleetbuild apply #> | grep -v "so far\|no answer\|answered\|fetch\|in the group\|whl audited\|installing on\|: building"
 ## again
 fleetbuild apply #> | grep -v "answered"
-## use
-ssh e5v2-1 /opt/fleetbuild/current/bin/fleetbuild-sanity
 ## status
 fleetbuild status inventory.yml
 ## upgrade
