@@ -160,7 +160,7 @@ test-torch: test-packages ## a whole torch built for avx and used on an Ivy Brid
 	@FLEETBUILD_TORCH=$(FLEETBUILD_TORCH) FLEETBUILD_LAB_DIR=$(FLEETBUILD_TORCH)/lab \
 	  $(PY) -m pytest tests/torch --long -x $(PYTEST_ARGS)
 
-lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
+lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint, zizmor
 	@echo "== ruff check" && ruff check .
 	@echo "== ruff format --check" && ruff format --check .
 	@echo "== mypy --strict" && mypy --strict -p fleetbuild && mypy --strict --explicit-package-bases -p tests.lab
@@ -170,6 +170,7 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@mkdir -p $(COLLECTION) && ln -sfn $(CURDIR) $(COLLECTION)/core
 	@echo "== ansible-lint" && ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/collections ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .
+	@echo "== zizmor" && zizmor --offline --quiet .github action.yml
 
 lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other CPUs, x86-64 and Arm
 	@echo "== lab $(LAB)"
