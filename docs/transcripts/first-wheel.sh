@@ -9,10 +9,8 @@ fleetbuild facts inventory.yml
 ## plan
 fleetbuild plan inventory.yml
 ## apply
-fleetbuild apply #> | grep -v 'so far\|fetch\|answered'
+fleetbuild apply #> | grep -v 'so far\|fetch\|answered\|whl audited\|auditing\|: building'
 ## use
 ~/opt/current/bin/fleetbuild-sanity
 ## status
 fleetbuild status inventory.yml
-## again
-fleetbuild apply

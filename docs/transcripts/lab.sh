@@ -13,6 +13,6 @@ fleetbuild apply inventory.yml --package hnswlib==0.7.0 --yes #> | tail -n 5
 ## rollback
 fleetbuild rollback inventory.yml #> | grep "^rolled\|^Done"
 ## verify
-fleetbuild verify inventory.yml #> | tail -n 2
+fleetbuild verify inventory.yml #> | grep "^Done"
 ## remove
 fleetbuild remove inventory.yml --yes #> | grep -v answered
