@@ -17,7 +17,7 @@ SHOWN = {
 }
 
 
-MARKS = {"index": pytest.mark.network, "machine": pytest.mark.long, "long": pytest.mark.long}
+MARKS = {"index": pytest.mark.network} | dict.fromkeys(("lab", "long", "machine"), pytest.mark.long)
 
 
 @pytest.mark.parametrize(
