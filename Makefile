@@ -160,7 +160,7 @@ test-torch: test-packages ## a whole torch built for avx and used on an Ivy Brid
 	@FLEETBUILD_TORCH=$(FLEETBUILD_TORCH) FLEETBUILD_LAB_DIR=$(FLEETBUILD_TORCH)/lab \
 	  $(PY) -m pytest tests/torch --long -x $(PYTEST_ARGS)
 
-lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
+lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint, zizmor
 	@echo "== ruff check" && ruff check .
 	@echo "== ruff format --check" && ruff format --check .
 	@echo "== mypy --strict" && mypy --strict -p fleetbuild && mypy --strict --explicit-package-bases -p tests.lab
@@ -170,6 +170,7 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint
 	@mkdir -p $(COLLECTION) && ln -sfn $(CURDIR) $(COLLECTION)/core
 	@echo "== ansible-lint" && ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/collections ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .
+	@echo "== zizmor" && zizmor --offline --quiet .github action.yml
 
 lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other CPUs, x86-64 and Arm
 	@echo "== lab $(LAB)"
@@ -178,11 +179,11 @@ lab: test-packages ## a lab of six real SSH nodes; LAB=foreign: nodes with other
 lab-down: setup ## take down every lab of this checkout
 	@$(PY) -m tests.lab down --all
 
-bench: test-packages ## all of docs/benchmarks.md, beside what users would pick instead: an hour or two
+bench: test-packages ## the figures of docs/benchmarks.md, beside what users would pick instead: an hour or two
 	@.ci/packages clustershell openssh-server
 	@[ -x $(LIBTORRENT)/bin/python ] || .venv/bin/uv venv --quiet --python $(PY) $(LIBTORRENT)
 	@.venv/bin/uv pip install --quiet --python $(LIBTORRENT)/bin/python libtorrent==2.1.1
-	@echo "== benchmark: probing 50 SSH nodes; writes docs/benchmarks.md"
+	@echo "== benchmark: probing 50 SSH nodes; adds to docs/evidence/probe.json"
 	@$(PY) -m benchmarks.probe
 	@echo "== benchmark: building a small wheel and serving it on an SSH node"
 	@$(PY) -m benchmarks.build
@@ -210,6 +211,8 @@ data: setup ## what source files that you have downloaded know, and our tables d
 docs: setup ## the generated reference, schemas and changelog, and the site in site/
 	@echo "== docs/reference/, fleetbuild/models/schemas/, CHANGELOG.md"
 	@$(PY) docs/generate.py && $(PY) docs/changelog.py
+	@echo "== what the commands on the pages print (docs/transcripts/)"
+	@$(PY) docs/transcripts.py --long && $(PY) docs/picture.py
 	@echo "== site/"
 	@# With --quiet, mkdocs counts no warnings, so that --strict lets them pass.
 	@mkdir -p .cache

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run them all and write docs/benchmarks.md."""
+"""`python -m benchmarks`: run them all and add a run to docs/evidence/probe.json."""
 
 from benchmarks.probe import main
 

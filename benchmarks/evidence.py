@@ -1,8 +1,8 @@
 """What a wheel that was built here consists of, and whether a wheel is that one.
 
-`python -m benchmarks.evidence WHEEL` prints the record to keep in docs/evidence: sha256, and for
-each file its hash, the CPU features that its code needs and its SMs. `--check RECORD WHEEL` names
-every difference; with `--rebuilt` the hashes may differ.
+`python -m benchmarks.evidence WHEEL` prints the record to keep in docs/evidence/wheels: sha256,
+and for each file its hash, the CPU features that its code needs and its SMs. `--check RECORD WHEEL`
+names every difference; with `--rebuilt` the hashes may differ.
 """
 
 from __future__ import annotations

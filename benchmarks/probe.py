@@ -9,8 +9,8 @@ included. The tools take turns in each round, so that a change of the machine's 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -30,6 +31,7 @@ from tests.lab import Lab
 
 COMMAND = "uname -a"
 HERE = Path(__file__).parents[1]
+RESULTS = HERE / "docs" / "evidence" / "probe.json"
 SCRIPTS = Path(sys.executable).parent
 SINGLE = f"""
 import sys, time
@@ -167,11 +169,10 @@ def pyinfra(lab: Lab, scratch: Path) -> list[str]:
 
 
 def main() -> None:
-    """Bring the lab up, measure, write the page."""
+    """Bring the lab up, measure, add the run to docs/evidence/probe.json."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--nodes", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--page", type=Path, default=HERE / "docs" / "benchmarks.md")
     given = parser.parse_args()
     fleet = {f"n{i:02}": {"hardware": "x86-64-v2"} for i in range(given.nodes)}
     with tempfile.TemporaryDirectory(prefix="fleetbuild-bench-") as place:
@@ -180,10 +181,11 @@ def main() -> None:
         with Lab("bench", {"nodes": fleet}) as lab:
             measured = tools(lab, scratch)
             loads = measure(measured, given.nodes, given.rounds, scratch)
-            text = page(measured, given, loads, versions(scratch))
-    _, title, others = given.page.read_text("utf-8").partition("## All in one run")
-    given.page.write_text(f"{text}\n{title}{others}" if title else text, encoding="utf-8")
-    say(text)
+            run = run_of(measured, given, loads, versions(scratch))
+    data = json.loads(RESULTS.read_text("utf-8"))
+    data["runs"].append(run)
+    RESULTS.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    say(json.dumps(run, indent=1))
 
 
 def measure(measured: list[Tool], nodes: int, rounds: int, scratch: Path) -> list[float]:
@@ -197,63 +199,21 @@ def measure(measured: list[Tool], nodes: int, rounds: int, scratch: Path) -> lis
     return loads
 
 
-def page(
+def run_of(
     measured: list[Tool], given: argparse.Namespace, loads: list[float], said: list[str]
-) -> str:
-    """docs/benchmarks.md."""
-    single, full, setup = measured[:3]
-    others = [tool for tool in measured if tool.name.startswith(("pyinfra", "clush"))]
-    best = min(others, key=lambda tool: tool.median)
-    rows = [
-        f"| {t.name} | {t.median:.2f} | {min(t.seconds):.2f} to {max(t.seconds):.2f} "
-        f"| {t.median / single.median:.2f} |"
-        for t in measured
-    ]
-    inside = statistics.median(single.inside), statistics.median(full.inside)
-    return "\n".join(
-        [
-            "# Benchmarks",
-            "",
-            (
-                f"Written by `python -m benchmarks --nodes {given.nodes} --rounds {given.rounds}` "
-                f"(`make bench`) on {datetime.now(UTC):%Y-%m-%d}."
-            ),
-            "",
-            f"## Probing {given.nodes} SSH nodes",
-            "",
-            (
-                "Containers on one machine, which does the nodes' side of every handshake too: "
-                f"{os.cpu_count()} cores ({cpu()}), {platform.system()} {platform.release()}; load "
-                f"before the rounds {', '.join(f'{load:.1f}' for load in loads)}. "
-                f"{', '.join(said)}."
-            ),
-            "",
-            (
-                "Wall clock of a whole process with reading its inventory; each tool makes its own "
-                "connections and checks host keys; the tools take turns; all nodes answered."
-            ),
-            "",
-            "| | median, s | range, s | to fleetbuild's single command |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-            (
-                f"- `ansible -m setup` took {setup.median / single.median:.1f} times as long as "
-                f"fleetbuild's single command, and {setup.median / full.median:.1f} times as long "
-                "as the full probe."
-            ),
-            (
-                f"- fleetbuild's single command took {single.median / best.median:.2f} times as "
-                f"long as the fastest of pyinfra and clush ({best.name.partition(',')[0]})."
-            ),
-            (
-                f"- Of fleetbuild's time, the nodes took {inside[0]:.2f} s (single command) and "
-                f"{inside[1]:.2f} s (full probe); the rest is Python, and Ansible reading the "
-                "inventory."
-            ),
-            "",
-        ]
-    )
+) -> dict[str, Any]:
+    """Return this run as docs/evidence/probe.json holds it."""
+    commit = ["git", "rev-parse", "--short=8", "HEAD"]
+    head = subprocess.run(commit, cwd=HERE, capture_output=True, text=True, check=False)
+    load = ", ".join(f"{load:.1f}" for load in loads)
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": f"{os.cpu_count()} cores ({cpu()}); load before the rounds {load}",
+        "commit": head.stdout.strip() or None,
+        "command": f"python -m benchmarks --nodes {given.nodes} --rounds {given.rounds}",
+        "note": ", ".join(said),
+        "rows": [[tool.name, round(tool.median, 2)] for tool in measured],
+    }
 
 
 def cpu() -> str:

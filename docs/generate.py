@@ -10,10 +10,12 @@ import ast
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import evidence
 import typer
 from generate_roles import stale as stale_blocks
 from pydantic import BaseModel
@@ -139,12 +141,22 @@ def _error_classes() -> list[type[errors.FleetbuildError]]:
     return [kind for kind in kinds if kind is not errors.FleetbuildError]
 
 
+# From so many commands on, an option with one meaning stands in the table of common options.
+_COMMON = 4
+
+
 def cli_page() -> str:
-    """Every command with its arguments and options."""
-    lines = [NOTE, "# Commands\n"]
-    root = typer.main.get_command(app)
-    for name, command in _commands(root, "fleetbuild"):
-        lines += [f"## {name}\n", (command.help or "").strip() + "\n", *_params(command), ""]
+    """Every command with its arguments and options; options of many commands once, at the top."""
+    commands = list(_commands(typer.main.get_command(app), "fleetbuild"))
+    counts = Counter(row for _, command in commands for row in _params(command))
+    common = [row for row, count in counts.items() if count >= _COMMON and row.startswith("| `--")]
+    lines = [NOTE, "# Commands\n", "## Common options\n", *_HEAD, *common, ""]
+    for name, command in commands:
+        own = [row for row in _params(command) if row not in common]
+        also = [row.split(" | ")[0].strip("| ") for row in _params(command) if row in common]
+        lines += [f"## {name}\n", (command.help or "").strip() + "\n"]
+        lines += [*_HEAD, *own, ""] if own else []
+        lines += [f"Common options: {', '.join(also)}.\n"] if also else []
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -157,8 +169,11 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from _commands(command.get_command(context, key), f"{name} {key}")
 
 
+_HEAD = ("| argument or option | meaning |", "|---|---|")
+
+
 def _params(command: Any) -> list[str]:
-    rows = ["| argument or option | meaning |", "|---|---|"]
+    rows = []
     for param in command.params:
         metavar = param.metavar or ""
         names = ", ".join(f"`{name}`" for name in param.opts)
@@ -260,6 +275,9 @@ WRITTEN = {
     "docs/reference/config.md": config_page,
     "docs/reference/exit-codes.md": exit_codes_page,
     "docs/reference/cli.md": cli_page,
+    "docs/benchmarks.md": evidence.figures_page,
+    "docs/verified.md": evidence.verified_page,
+    "docs/evidence/README.md": evidence.evidence_page,
     "fleetbuild/models/schemas/config.schema.json": config_schema,
     "fleetbuild/models/schemas/recipe.schema.json": recipe_schema,
     "fleetbuild/models/schemas/plan.schema.json": plan_schema,
@@ -269,6 +287,7 @@ WRITTEN = {
 def main() -> int:
     """Write the files, or with --check print the outdated ones and exit with 1."""
     texts = {ROOT / name: text() for name, text in WRITTEN.items()}
+    texts |= {ROOT / name: text for name, text in evidence.charts().items()}
     stale = [
         path
         for path, text in texts.items()

@@ -24,6 +24,29 @@ def test_the_reference_is_current() -> None:
     assert done.returncode == 0, f"run `make docs`: {done.stdout}{done.stderr}"
 
 
+def test_no_page_is_long() -> None:
+    """Generated pages aside; a reader finds the next thing to do on each page."""
+    long = {
+        page.name: lines
+        for page in PAGES
+        if "Written by" not in (text := page.read_text())[:2000]
+        and (lines := text.count("\n")) > (90 if page.name == "README.md" else 150)
+    }
+    assert long == {}
+
+
+def test_commands_copied_from_a_page_run_as_they_stand() -> None:
+    """A block of commands has neither prompts nor output."""
+    prompts = [
+        f"{page.name}: {line}"
+        for page in PAGES
+        for block in re.findall(r"^```(?:sh)?\n(.*?)^```", page.read_text(), re.S | re.M)
+        for line in block.splitlines()
+        if line.startswith(("$ ", "# $"))
+    ]
+    assert prompts == []
+
+
 def test_every_argument_of_a_command_has_a_name() -> None:
     assert "| `` |" not in (ROOT / "docs" / "reference" / "cli.md").read_text()
 
@@ -41,16 +64,16 @@ def test_every_decision_is_listed() -> None:
     assert listed == {path.name for path in folder.glob("0*.md")}
 
 
-def test_the_examples_of_the_quickstart_are_valid_configuration() -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "quickstart.md").read_text(), re.S)
+def test_the_examples_of_your_fleet_are_valid_configuration() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "your-fleet.md").read_text(), re.S)
     assert [parse_config(block).packages for block in blocks] == [("hnswlib==0.8.0",)]
 
 
-def test_the_quickstarts_configuration_comes_beside_an_inventory_that_is_there(
+def test_the_configuration_of_your_fleet_comes_beside_an_inventory_that_is_there(
     tmp_path: Path,
 ) -> None:
-    text = (ROOT / "docs" / "quickstart.md").read_text()
-    commands = text.partition("## 3. ")[2].partition("```\n")[2].partition("```")[0]
+    text = (ROOT / "docs" / "your-fleet.md").read_text()
+    commands = text.partition("## 2. ")[2].partition("```sh\n")[2].partition("```")[0]
     (tmp_path / "inventory.yml").write_text("mine")
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run(

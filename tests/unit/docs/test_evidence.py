@@ -14,7 +14,7 @@ from fleetbuild.hardware.rungs import RUNGS
 from tests.factories.elf import make_elf, make_fatbin
 from tests.factories.files import demo_wheel
 
-EVIDENCE = Path(__file__).parents[3] / "docs" / "evidence"
+EVIDENCE = Path(__file__).parents[3] / "docs" / "evidence" / "wheels"
 RECORDS = sorted(EVIDENCE.glob("*.json"))
 # A folder with wheels that were built by the steps of docs/evidence/README.md.
 BUILT = Path(os.environ.get("FLEETBUILD_EVIDENCE", "/nonexistent"))

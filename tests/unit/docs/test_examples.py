@@ -83,5 +83,5 @@ def test_each_example_is_planned(
 
 def test_every_example_is_listed() -> None:
     page = (FLEETS / "README.md").read_text("utf-8")
-    listed = set(re.findall(r"\]\(([\w-]+)/inventory\.yml\)", page))
+    listed = set(re.findall(r"\]\(([\w-]+)/README\.md\)", page))
     assert listed == {path.parent.name for path in FLEETS.glob("*/inventory.yml")}

@@ -23,6 +23,18 @@ def test_the_workflows_fit_their_schema() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_actions_are_pinned_by_commit_with_their_version() -> None:
+    files = [*WORKFLOWS, ROOT / "action.yml", ROOT / "docs" / "ci.md"]
+    used = [
+        line.strip()
+        for path in files
+        for line in path.read_text("utf-8").splitlines()
+        if "uses: " in line and "OWNER" not in line
+    ]
+    assert len(used) >= 8
+    assert [line for line in used if not re.search(r"@[0-9a-f]{40} # v\d", line)] == []
+
+
 def test_every_make_target_and_script_of_the_workflows_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     text = "\n".join(path.read_text("utf-8") for path in WORKFLOWS)

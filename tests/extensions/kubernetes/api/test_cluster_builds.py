@@ -732,9 +732,9 @@ def command_line(planned: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def commands_of_the_guide() -> list[list[str]]:
-    """The commands under "Builds in the cluster" in docs/kubernetes.md, after the plan."""
-    page = (ROOT / "docs" / "kubernetes.md").read_text()
-    block = page.partition("### Builds in the cluster\n```\n")[2].partition("```")[0]
+    """The commands under "Builds in the cluster" in docs/kubernetes-cluster.md, after the plan."""
+    page = (ROOT / "docs" / "kubernetes-cluster.md").read_text()
+    block = page.partition("## Builds in the cluster\n```sh\n")[2].partition("```")[0]
     lines = [line.partition("#")[0].split() for line in block.splitlines()]
     first, *rest = [words for words in lines if words]
     assert first == ["fleetbuild", "plan", "--from-cluster"]
