@@ -35,7 +35,7 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.state import StateDir
 from fleetbuild.surroundings import refuse_foreign_folder, refuse_foreign_home
-from fleetbuild.text import fold, same_fleet
+from fleetbuild.text import fold
 from fleetbuild.this_machine import is_this_machine, with_users_folder
 
 # A call imports what it needs: all of it takes half a second, and `status --offline` a part.
@@ -268,7 +268,7 @@ class Fleet:
             self._warn(
                 f"No longer in the inventory, and still with a release: {fold(names)}.",
                 "Remove it while the node can be reached. A comma at the end makes a name a list of"
-                f" hosts: fleetbuild remove {some}",
+                f" hosts: fleetbuild remove '{some}'",
             )
 
     def _warn(self, message: str, fix: str = "") -> None:
@@ -347,8 +347,7 @@ class Fleet:
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         revoked = Store(self._state.store).revocations
-        again = same_fleet(self.inventory.source, self._state.root)
-        task = verify_task(config.install.path, config.release, checks, revoked, again)
+        task = verify_task(config.install.path, config.release, checks, revoked)
         result = self._run_task(task, plan, config)
         if not repair:
             return result
@@ -416,7 +415,6 @@ class Fleet:
             left=left,
             probed=ages,
             revoked=revoked,
-            inventory=same_fleet(inventory.source, self._state.root),
         )
         for extension in extensions():
             statuses = extension.compare(

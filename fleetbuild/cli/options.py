@@ -7,8 +7,7 @@ its groups in place of the groups: the fields give help texts, completion and ty
 from __future__ import annotations
 
 import inspect
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -222,19 +221,6 @@ class PackageOptions(OptionGroup):
     group: Groups = None
     target: Targets = None
 
-    @property
-    def again(self) -> str:
-        """The options that name the same packages and kinds, for the next command."""
-        several = (
-            ("--package", self.package),
-            ("-r", self.requirement),
-            ("--constraint", self.constraint),
-            ("--group", self.group),
-            ("--target", self.target),
-        )
-        named = [(option, value) for option, values in several for value in values or ()]
-        return _named([*named, ("--lock", self.lock)])
-
     def listed(self) -> RequirementList:
         """Return the packages and bounds in the files that the options name."""
         from fleetbuild import read_requirement_files
@@ -262,20 +248,6 @@ class NodeOptions(OptionGroup):
     vault_password_file: VaultFiles = None
     vault_id: VaultIds = None
 
-    @property
-    def logins(self) -> str:
-        """The options about passwords, for the next command."""
-        flags = (" -k" if self.ask_pass else "") + (" -K" if self.ask_become_pass else "")
-        become = ("--become-password-file", self.become_password_file)
-        vaults = (("--vault-password-file", path) for path in self.vault_password_file or ())
-        ids = (("--vault-id", name) for name in self.vault_id or ())
-        return flags + _named([become, *vaults, *ids])
-
-    @property
-    def again(self) -> str:
-        """The options that name the same nodes, for the next command."""
-        return _named([("--limit", self.limit), ("--config", self.config)]) + self.logins
-
     def secrets(self) -> Secrets:
         """Return the passwords that the options ask for."""
         return read_secrets(
@@ -285,10 +257,6 @@ class NodeOptions(OptionGroup):
             self.vault_id,
             self.become_password_file,
         )
-
-
-def _named(options: Sequence[tuple[str, object]]) -> str:
-    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in options if value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,8 @@ class Session:
         if self.out.json and self._events:
             from fleetbuild import Event
 
-            event = Event(stage="done", state="failed", message=error.message, fix=error.fix)
+            fix = self.out.hints.completed(error.fix)
+            event = Event(stage="done", state="failed", message=error.message, fix=fix)
             self.out.text(event.model_dump_json(exclude_none=True) + "\n")
         elif self.out.json and not self.out.written:
             problem = {"message": error.message, "fix": error.fix, "exit_code": error.exit_code}

@@ -76,7 +76,8 @@ class KindGroup(TyperGroup):
         if args and args[0] not in self.list_commands(ctx):
             kinds = ", ".join(self.list_commands(ctx))
             refuse(
-                f"fleetbuild emit does not accept {args[0]!r} as a kind.", f"Use one of: {kinds}."
+                f"{ctx.command_path} does not accept {args[0]!r} as a kind.",
+                f"Use one of: {kinds}.",
             )
         return super().resolve_command(ctx, args)
 

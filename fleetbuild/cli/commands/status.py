@@ -30,7 +30,6 @@ def status(
     with output.session() as run:
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import status as report
-        from fleetbuild.cli.show.text import state_option
 
         if offline:
             steps.refuse_without_ssh("--offline", timeout=nodes.timeout, forks=nodes.forks)
@@ -42,12 +41,7 @@ def status(
             run.out.document(report.status_document(statuses))
         else:
             run.out.show(report.status_table(statuses, every_node=output.verbose))
-            named = steps.cluster_options(cluster)
-            state = state_option(run.state_dir)
-            ending = report.status_ending(
-                statuses, inventory, cluster=named, state=state, options=nodes.again
-            )
-            run.out.say("", *ending)
+            run.out.say("", *report.status_ending(statuses))
         run.exit_code = 3 if any(node.state == "unreachable" for node in statuses.values()) else 0
         if detailed_exitcode and run.exit_code == 0 and report.drifted_nodes(statuses):
             run.exit_code = 10

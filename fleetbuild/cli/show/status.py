@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -107,18 +106,8 @@ def drifted_nodes(nodes: Mapping[str, NodeStatus]) -> list[str]:
     return [name for name, node in nodes.items() if node.drift not in (None, "none")]
 
 
-def status_ending(
-    nodes: Mapping[str, NodeStatus],
-    source: str,
-    *,
-    cluster: str = "",
-    state: str = "",
-    options: str = "",
-) -> list[str]:
+def status_ending(nodes: Mapping[str, NodeStatus]) -> list[str]:
     """Return the counts, the age of the facts, and what to do about drift.
-
-    `cluster`, `state` and `options` hold the options that name the cluster, the state directory,
-    and the same nodes and passwords.
     """
     drifted = drifted_nodes(nodes)
     silent = [
@@ -134,21 +123,19 @@ def status_ending(
         counts.append(f"{len(drifted)} drifted")
     if mislabelled:
         counts.append(f"{len(mislabelled)} with wrong labels")
-    again = clean(shlex.quote(source))
     lines = [f"{', '.join(counts)}."]
     oldest = min((node.probed for node in nodes.values() if node.probed), default=None)
-    if oldest:
+    if oldest and ago(oldest) != "just now":
         lines.append(f"Read {ago(oldest)}.")
     if mislabelled:
         fix = nodes[mislabelled[0]].labels_fix
-        named = f" {again}{options}" if fix == "verify" else cluster
         lines.append(f"wrong labels: {fold(mislabelled)}")
-        lines.append(f"  fix: fleetbuild {fix}{named}{state}")
+        lines.append(f"  fix: fleetbuild {fix}{' INVENTORY' if fix == 'verify' else ''}")
     if without_host:
         lines.append(f"labelled with this release, but not in the inventory: {fold(without_host)}")
     lines += troubles(
         {name: (nodes[name].state, nodes[name].reason, nodes[name].fix) for name in silent}
     )
     if drifted:
-        lines.append(f"Next: fleetbuild plan {again}{options}{state}")
+        lines.append("Next: fleetbuild plan INVENTORY")
     return lines

@@ -78,12 +78,10 @@ def test_status_shows_release_and_drift_of_each_node(rendered: Callable[..., str
     assert b.split() == ["b", "unreachable", "-", "-", "-", "no", "route"]
     assert c.split() == ["c", "no", "release", "-", "-", "-", "None", "is", "there", "now."]
     assert d.split()[:3] == ["d", "no", "release"]
-    first, age, silent, after = status_ending(nodes, "inv.yml")
+    first, age, silent, after = status_ending(nodes)
     assert first == "4 nodes, 1 with a release, 1 drifted."
     assert age.endswith("days ago.")
-    assert (silent, after) == ("unreachable: b: no route", "Next: fleetbuild plan inv.yml")
-    ending = status_ending(nodes, "inv.yml", state=" --state-dir elsewhere")
-    assert ending[-1] == "Next: fleetbuild plan inv.yml --state-dir elsewhere"
+    assert (silent, after) == ("unreachable: b: no route", "Next: fleetbuild plan INVENTORY")
     assert status_document(nodes)["nodes"]["c"]["drift"] == "missing"
 
 
