@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from fleetbuild.cli.hints import Hints, started
 
@@ -152,3 +152,32 @@ def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[st
             raise _UnknownOption(name, answers[name])
         else:
             yield arg
+
+
+class SectionedGroup(TyperGroup):
+    """Commands under headings, in the order in which a reader needs them; the rest at the end."""
+
+    sections: ClassVar[Mapping[str, Sequence[str]]]
+    rest: ClassVar[str]  # the last heading
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, by section."""
+        names = super().list_commands(ctx)
+        first = [each for section in self.sections.values() for each in section if each in names]
+        return [*first, *(name for name in names if name not in first)]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a list of commands for each section."""
+        names = self.list_commands(ctx)
+        wide = max(map(len, names))
+        listed = [name for names in self.sections.values() for name in names]
+        rest = {self.rest: [name for name in names if name not in listed]}
+        for heading, section in {**self.sections, **rest}.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [
+                        (name.ljust(wide), command.get_short_help_str(formatter.width - wide - 6))
+                        for name in section
+                        if (command := self.get_command(ctx, name))
+                    ]
+                )

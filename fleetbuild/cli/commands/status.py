@@ -12,11 +12,17 @@ Offline = Annotated[
     bool, typer.Option("--offline", help="Use the facts of the last probe, and show their age.")
 ]
 
+Packages = Annotated[
+    bool,
+    typer.Option("--packages", help="Show all packages, also those that are the same everywhere."),
+]
+
 
 def status(
     *,
     inventory: options.InventoryArgument,
     offline: Offline = False,
+    packages: Packages = False,
     detailed_exitcode: options.Detailed = False,
     nodes: options.NodeOptions,
     cluster: options.ClusterOptions,
@@ -40,7 +46,8 @@ def status(
         if output.json:
             run.out.document(report.status_document(statuses))
         else:
-            run.out.show(report.status_table(statuses, every_node=output.verbose))
+            table = report.status_table(statuses, every_node=output.verbose, packages=packages)
+            run.out.show(table)
             run.out.say("", *report.status_ending(statuses))
         run.exit_code = 3 if any(node.state == "unreachable" for node in statuses.values()) else 0
         if detailed_exitcode and run.exit_code == 0 and report.drifted_nodes(statuses):

@@ -190,7 +190,11 @@ _NODE = (
         "sudo does not allow it",
         "add a sudoers rule, or set ansible_become: false",
     ),
-    (r"sudo: .{0,200}(must have a tty|terminal is required)", "sudo needs a terminal", "take requiretty for this user out of sudoers"),
+    (
+        r"sudo: .{0,200}(must have a tty|terminal is required)",
+        "sudo needs a terminal",
+        "take requiretty for this user out of sudoers",
+    ),
     (r"sudo: (command )?not found|sudo: No such", "it has no sudo", "set ansible_become: false"),
     (r"doas: ", "doas refused", "add a nopass rule to doas.conf, or set ansible_become: false"),
     (
