@@ -274,14 +274,17 @@ class Fleet:
     def _warn(self, message: str, fix: str = "") -> None:
         self.on_event(Event(stage="check", state="warning", message=message, fix=fix))
 
-    def apply(self, plan: Plan | None = None, *, rollback_on_failure: bool = False) -> Result:
+    def apply(
+        self, plan: Plan | None = None, *, rollback_on_failure: bool = False, wait: bool = False
+    ) -> Result:
         """Carry out a plan: build, distribute, install, verify, label, write manifests.
 
         The plan, by default the last one, decides everything; only the logins of package indexes
         come from the configuration. The result lists nodes and groups that failed; the others are
         finished. A FleetbuildError means that nothing was changed: another run holds the run lock,
-        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back. Nodes
-        are probed again, unless this object probed them within the last minute for this plan.
+        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back. `wait`
+        waits for nodes that another controller is changing. Nodes are probed again, unless this
+        object probed them within the last minute for this plan.
         """
         from fleetbuild.apply.stages import STAGES
         from fleetbuild.plan.document.files import keep_applied
@@ -293,6 +296,7 @@ class Fleet:
                 plan,
                 STAGES,
                 rollback_on_failure=rollback_on_failure,
+                wait=wait,
                 probed=self._facts_of(plan),
             )
         self._last = plan
@@ -304,6 +308,7 @@ class Fleet:
         stages: Sequence[StageFunction],
         *,
         rollback_on_failure: bool = False,
+        wait: bool = False,
         probed: Mapping[str, Facts] | None = None,
     ) -> Result:
         from fleetbuild.apply.context import Run
@@ -322,7 +327,7 @@ class Fleet:
         with open_followers("apply", access, self.config, plan) as follower:
             tools = apply_tools(access, self.config, follower)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event,
-                      rollback_on_failure, probed)  # fmt: skip
+                      rollback_on_failure, wait, probed)  # fmt: skip
             return carry_out(run, stages)
 
     def _facts_of(self, plan: Plan) -> Mapping[str, Facts] | None:

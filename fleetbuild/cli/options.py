@@ -105,9 +105,7 @@ Captures = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show more detail, and the tracebacks of errors.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more detail.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colors (as with NO_COLOR).")]
 StateDir = Annotated[
     Path,
@@ -174,8 +172,9 @@ Timeout = Annotated[
         min=1,
         max=86400,
         metavar="SECONDS",
-        help="The deadline of each node's probe; in later steps a node that does not answer for"
-        " twice as long is given up; default: the plan's, else 30.",
+        help="The deadline of each node's probe; in later steps a node is given up that does not"
+        " answer a new connection for as long, or is silent for twice as long; default: the"
+        " plan's, else 30.",
     ),
 ]
 Forks = Annotated[

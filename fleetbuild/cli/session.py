@@ -60,8 +60,6 @@ class Session:
             self._interrupted(problem)
         elif isinstance(problem, FleetbuildError):
             self._report(problem)
-            if self.out.verbose:
-                self.out.warn("".join(traceback.format_exception(problem)).rstrip())
         elif isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
             where = problem.filename or self.state_dir
             self._report(

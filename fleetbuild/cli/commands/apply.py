@@ -35,6 +35,11 @@ RollbackOnFailure = Annotated[
     ),
 ]
 
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Wait for nodes that another controller is changing, then go on."),
+]
+
 
 def apply(
     *,
@@ -42,6 +47,7 @@ def apply(
     packages: options.PackageOptions,
     yes: options.Yes = False,
     rollback_on_failure: RollbackOnFailure = False,
+    wait: Wait = False,
     nodes: options.NodeOptions,
     cluster: options.ClusterOptions,
     output: options.OutputOptions,
@@ -90,7 +96,7 @@ def apply(
             ):
                 run.out.say("Nothing was changed.")
                 return
-        work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure)
+        work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure, wait=wait)
         result = steps.run_task(run, fleet, work, made.changes, shown=shown)
         run.out.say(*report.places(made, result), report.next_command(made, result))
 
