@@ -7,6 +7,7 @@ ones.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +71,17 @@ _NUMBERS = {"--timeout": "a number of seconds, 1 to 86400", "--forks": "a whole 
 class Command(TyperCommand):
     """A command that also understands what users of Ansible and Terraform type."""
 
+    def make_context(self, *names: Any, **more: Any) -> Any:
+        """Parse the command line; with --json, a mistake in it is a document for programs too."""
+        as_json = "--json" in names[1]
+        try:
+            return super().make_context(*names, **more)
+        except Exception as problem:
+            if as_json and getattr(problem, "exit_code", 0) == 2:
+                said = {"message": str(problem), "fix": getattr(problem, "fix", ""), "exit_code": 2}
+                typer.echo(json.dumps({"format_version": "1.0", "error": said}))
+            raise
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Translate the arguments, then parse them."""
         own = {name for param in self.params for name in param.opts}
@@ -120,8 +132,20 @@ def _words(ctx: Any) -> str:
 
 def refuse(error: str, fix: str, hints: Hints | None = None) -> NoReturn:
     """End with a message about the command line."""
-    typer.echo(f"error: {error}\nfix: {(hints or Hints()).completed(fix)}", err=True)
-    raise typer.Exit(2)
+    fix = (hints or Hints()).completed(fix)
+    typer.echo(f"error: {error}\nfix: {fix}", err=True)
+    raise _Refused(error, fix)
+
+
+class _Refused(typer.Exit):
+    """The end of a command line that cannot be used; a person has been told."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(2)
+        self.message, self.fix = message, fix
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class _UnknownOption(Exception):
