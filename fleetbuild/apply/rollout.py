@@ -222,12 +222,7 @@ def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:
     )
     if failed is None:
         return None
-    return f"{failed.node}, a canary of this group, failed.", _fix_of(failed)
-
-
-def _fix_of(failed: NodeResult) -> str | None:
-    """Return a node's fix as other nodes repeat it: it may say "there"."""
-    return failed.fix and f"For {failed.node}: {failed.fix}"
+    return f"{failed.node}, a canary of this group, failed.", None  # its result has the fix
 
 
 def _lost(progress: Progress, names: Iterable[str]) -> list[str]:
@@ -263,7 +258,7 @@ def _over_limit(
     ]
     if len(failed) > limits.failures(total):
         names = fold(result.node for result in failed)
-        return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", _fix_of(failed[0])
+        return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", None
     unreachable = _unreachable(
         progress, (result.node for result in results if result.node not in before)
     )

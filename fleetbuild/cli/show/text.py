@@ -56,8 +56,8 @@ def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
         parts = (what, who, clean(_with_names(first, names, ", ")))
         lines.append(": ".join(filter(None, parts)))
         lines += quoted(_with_names(line, names, ", ") for line in rest)
-        if fix:
-            lines.append(f"  fix: {clean(_with_names(fix, names))}")
+        if fix and (line := f"  fix: {clean(_with_names(fix, names))}") not in lines:
+            lines.append(line)
         named = dict.fromkeys(logs[name] for name in names if name in logs)
         lines += [f"  log: {clean(log)}" for log in list(named)[:_MOST_LOGS]]
     return lines

@@ -304,7 +304,7 @@ def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
     assert result.exit_code == 7
     assert "Illegal instruction" in str(result.nodes[0].reason)
     assert "avx-1" in str(result.nodes[1].reason)
-    assert result.nodes[1].fix == f"For avx-1: {result.nodes[0].fix}"
+    assert result.nodes[1].fix is None  # the canary has it
     assert [Path(path).name for path in result.manifests] == ["cpu-avx2-cp311.yml"]
 
 
