@@ -142,7 +142,7 @@ def fits(table: Table, width: int) -> bool:
     from rich.console import Console
     from rich.measure import Measurement
 
-    boundless = Console(width=UNLIMITED)
+    boundless = Console(width=UNLIMITED, height=1)  # with one of them, a dumb terminal has 80
     return Measurement.get(boundless, boundless.options, table).maximum <= width
 
 

@@ -37,19 +37,17 @@ def status_table(
 ) -> Table:
     """Return a table with a row per node; in a large fleet, per set of nodes in the same state.
 
-    `packages` shows all packages of a node, else those that not all nodes serve in this version.
+    `packages` adds all packages of each node; else `status_ending` names them once.
     """
     from rich.table import Table
 
-    own = _own_packages(nodes, every=packages)
-    headings = ["node", "state", "group", "release", "drift"]
-    headings += ["packages"] if any(own.values()) else []
+    headings = ("node", "state", "group", "release", *(["packages"] if packages else []))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         table.add_column(heading, overflow="fold")
     rows: dict[tuple[str, ...], list[str]] = {}
     for name, node in nodes.items():
-        cells = (*_cells(node), own[name] or "-")[: len(headings) - 1]
+        cells = _cells(node)[: len(headings) - 1]
         alike = cells if not every_node and len(nodes) > MANY else (*cells, name)
         rows.setdefault(alike, []).append(name)
     for cells, names in rows.items():
@@ -60,32 +58,31 @@ def status_table(
     return table
 
 
-def _own_packages(nodes: Mapping[str, NodeStatus], *, every: bool) -> dict[str, str]:
-    """Return the packages to show for each node; two builds of a version are the same package."""
-    alike = _alike_everywhere(nodes)
-    return {
-        name: clean(", ".join(p for p in node.packages if every or _public(p) not in alike))
-        for name, node in nodes.items()
-    }
-
-
-def _alike_everywhere(nodes: Mapping[str, NodeStatus]) -> set[str]:
-    served = [{_public(each) for each in node.packages} for node in nodes.values() if node.packages]
-    return set.intersection(*served) if served else set()
-
-
-def _public(package: str) -> str:
-    return package.partition("+")[0]
-
-
 def _cells(node: NodeStatus) -> tuple[str, ...]:
+    state = node.state if node.state != "ok" or node.release_id else "no release"
     cells = (
-        node.state if node.state != "ok" or node.release_id else "no release",
+        node.drift if node.drift not in (None, "none") else state,
         node.group,
         node.release_id,
-        node.drift if node.drift != "none" else None,
+        ", ".join(node.packages),
     )
     return tuple(clean(cell) if cell else "-" for cell in cells)
+
+
+def _served(nodes: Mapping[str, NodeStatus]) -> list[str]:
+    """Return which packages are served everywhere, and where those are that are not.
+
+    Two builds of a version are the same package.
+    """
+    where: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        for package in node.packages:
+            where.setdefault(package.partition("+")[0].replace("==", " "), []).append(name)
+    serving = sum(bool(node.packages) for node in nodes.values())
+    alike = [package for package, names in where.items() if len(names) == serving]
+    lines = [f"Served everywhere: {clean(', '.join(alike))}."] if alike else []
+    others = {package: names for package, names in where.items() if package not in alike}
+    return [*lines, *(f"{clean(package)}: {fold(names)}" for package, names in others.items())]
 
 
 def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
@@ -149,8 +146,7 @@ def status_ending(nodes: Mapping[str, NodeStatus]) -> list[str]:
             if node.labels in ("wrong", "no_node")
         }
     )
-    if alike := sorted(_alike_everywhere(nodes)):
-        lines.append(f"Served everywhere: {clean(', '.join(alike)).replace('==', ' ')}.")
+    lines += _served(nodes)
     lines.append(f"{', '.join(counts)}.")
     if drifted:
         lines.append("Next: fleetbuild plan INVENTORY")
