@@ -90,7 +90,7 @@ class Journal:
     def step_seconds(self, packages: Sequence[str]) -> dict[str, float]:
         """Return how long a batch of nodes took in the last apply of these packages, by group.
 
-        Batches in which a node failed count only if there is no other one in that group.
+        Batches in which a node failed count only if its group has no others.
         """
         runs: list[dict[str, list[tuple[bool, float]]]] = []
         counts = False

@@ -1,7 +1,7 @@
 """Commands in messages: each `fleetbuild …` that is printed can be pasted.
 
 In: a sentence that names a command, and how this run was started. Out: the sentence; its commands
-have the run's inventory and those of the run's options that they take: nodes, configuration,
+have the run's inventory and the options of the run that they take: nodes, configuration,
 packages, passwords, cluster, state directory. Messages say `fleetbuild verify INVENTORY --repair`
 and leave the rest to this module.
 """

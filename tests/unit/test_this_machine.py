@@ -214,7 +214,7 @@ def test_env_is_for_shells_units_and_notebooks(cli: Cli, user: Path) -> None:
     assert unit[1] == f'Environment="PATH={user}/current/bin:/usr/local/bin:/usr/bin:/bin"'
     kernel = cli("env", "--format", "jupyter")
     assert kernel.returncode == 2
-    assert "ipykernel is not in this release" in kernel.stderr
+    assert "This release lacks ipykernel" in kernel.stderr
     (made / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
     kernel = cli("env", "--format", "jupyter")
     assert json.loads(kernel.stdout)["argv"][0] == f"{user}/current/bin/python"
@@ -251,9 +251,7 @@ def test_env_writes_where_systemd_and_jupyter_read(
 @pytest.mark.parametrize(
     "words", [("--install", "x"), ("--format", "systemd", "--install", "../x")]
 )
-def test_env_refuses_to_write_where_nothing_reads(
-    cli: Cli, user: Path, words: tuple[str, ...]
-) -> None:
+def test_env_refuses_a_file_that_nobody_reads(cli: Cli, user: Path, words: tuple[str, ...]) -> None:
     release(user)
     assert cli("env", *words).returncode == 2
 

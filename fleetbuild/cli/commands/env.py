@@ -70,7 +70,7 @@ def env(
         installed = steps.release_here(release, config)
         if format == Format.JUPYTER and not installed.has_module("ipykernel"):
             raise UsageError(
-                "ipykernel is not in this release, so Jupyter cannot start it as a kernel.",
+                "This release lacks ipykernel, so Jupyter cannot start it as a kernel.",
                 "Add it under packages: in fleetbuild.yml, then run: fleetbuild apply INVENTORY",
             )
         text = _TEXTS[format](installed)

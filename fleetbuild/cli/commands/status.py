@@ -14,7 +14,7 @@ Offline = Annotated[
 
 Packages = Annotated[
     bool,
-    typer.Option("--packages", help="Show all packages, also those that are the same everywhere."),
+    typer.Option("--packages", help="Show all packages of each node."),
 ]
 
 

@@ -70,7 +70,7 @@ class LogLines:
         self._verbose = verbose
         self._told: dict[str, float] = {}  # when a group last had a line
         self._failed: dict[str, Trouble] = {}  # nodes that failed or did not answer
-        self._silent: set[str] = set()  # those that the probe did not reach
+        self._silent: set[str] = set()  # nodes that the probe did not reach
         self._new: dict[str, list[str]] = {}  # nodes by what happened, until their line is printed
         self._awaited: set[tuple[str, str | None]] = set()  # each stage of a node is shown once
 

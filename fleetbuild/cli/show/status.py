@@ -158,7 +158,7 @@ def _to_label(node: NodeStatus) -> str:
 
 
 def _said(node: NodeStatus) -> Trouble | None:
-    """Return what is to be said of a node beside its row."""
+    """Return a node's problem or note, which does not fit its row."""
     if node.labels == "no_host":
         return "labelled with this release, but not in the inventory", node.labels_sentence, None
     if node.state != "ok":

@@ -22,7 +22,7 @@ PLAY = """
 """
 
 
-def test_a_machine_without_pseudo_terminals_is_told_so(
+def test_a_machine_without_pseudo_terminals_is_an_error_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left() -> None:

@@ -129,7 +129,7 @@ def test_a_list_of_hosts_keeps_its_comma() -> None:
     assert given.completed("run: fleetbuild status INVENTORY.") == "run: fleetbuild status 'w07,'."
 
 
-def test_a_run_without_an_inventory_takes_that_of_the_last_plan(
+def test_a_run_without_an_inventory_takes_the_last_plans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = Hints(ROOT, {"state_dir": tmp_path})
