@@ -84,8 +84,9 @@ class Hints:
 
     def _completed(self, words: tuple[str, ...]) -> str:
         target, rest = self._root, list(words)
-        while rest and rest[0] in getattr(target, "commands", {}):
-            target = target.commands[rest.pop(0)]
+        while rest and hasattr(target, "commands") and (below := target.get_command(None, rest[0])):
+            target = below
+            rest.pop(0)
         if hasattr(target, "commands"):  # a sentence about the program or a group of commands
             return " ".join(words)
         filled = [each for word in words for each in self._filled(target, word)]

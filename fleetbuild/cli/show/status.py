@@ -122,8 +122,7 @@ def drifted_nodes(nodes: Mapping[str, NodeStatus]) -> list[str]:
 
 
 def status_ending(nodes: Mapping[str, NodeStatus]) -> list[str]:
-    """Return problems and what to do, then the counts and the age of the facts.
-    """
+    """Return problems and what to do, then the counts and the age of the facts."""
     drifted = drifted_nodes(nodes)
     mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     serving = sum(node.release_id is not None for node in nodes.values())

@@ -257,7 +257,9 @@ def test_status_shows_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
     assert wrong.startswith("wrong labels: b: Labels: ")
     assert fix == "  fix: fleetbuild emit labels --apply"
     assert counts == "3 nodes, 0 with a release, 1 with wrong labels."
-    assert status_ending(compare_labels(*about, by="nfd"))[1] == "  fix: fleetbuild verify INVENTORY"
+    assert (
+        status_ending(compare_labels(*about, by="nfd"))[1] == "  fix: fleetbuild verify INVENTORY"
+    )
 
 
 def test_a_labelled_node_outside_the_inventory_is_reported(api: FakeApi, tmp_path: Path) -> None:
