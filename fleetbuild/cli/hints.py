@@ -113,8 +113,9 @@ class Hints:
             plan = fleetbuild.read_plan(Path(self._values["state_dir"]) / "plan.json")
             from_cluster = plan.facts_source == "cluster"
             inventory = None if from_cluster else plan.inventory
-            self.note(inventory=inventory, limit=plan.limit, config=plan.config)
-            self.note(from_cluster=from_cluster, **plan.options)
+            made = {"inventory": inventory, "limit": plan.limit, "config": plan.config}
+            made |= {"from_cluster": from_cluster, **plan.options}
+            self._values = made | {name: own for name, own in self._values.items() if own}
 
     def _given(self, target: Any, words: list[str]) -> Iterator[str]:
         """Yield the run's options that this command takes, and that its words do not have."""

@@ -134,8 +134,9 @@ def test_a_run_without_an_inventory_takes_the_last_plans(
     )
     made = make_plan(facts_source="probe", limit="a", options={"requirement": ("r.txt",)})
     monkeypatch.setattr("fleetbuild.read_plan", lambda _: made)
-    again = Hints(ROOT, {"state_dir": tmp_path}).completed("fleetbuild plan INVENTORY")
-    assert (
-        again
-        == f"fleetbuild plan {made.inventory} --requirement r.txt --limit a --state-dir {tmp_path}"
+    own = {"state_dir": tmp_path, "config": "c.yml"}
+    again = Hints(ROOT, own).completed("fleetbuild plan INVENTORY")
+    assert again == (
+        f"fleetbuild plan {made.inventory} --requirement r.txt --limit a --config c.yml"
+        f" --state-dir {tmp_path}"
     )
