@@ -88,7 +88,7 @@ def test_unsupported_options_are_answered_with_the_right_command(
 @pytest.mark.parametrize(
     ("words", "refusal", "values"),
     [
-        (("emit", "foo"), "emit does not accept 'foo' as a kind", "Use one of: k8s, kustomize,"),
+        (("emit", "foo"), "emit does not accept 'foo' as a kind", "Use one of: k8s, helm, labels,"),
         (
             ("emit", "k8s", "--way", "a"),
             "emit k8s does not accept 'a' as --way",
