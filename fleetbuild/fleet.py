@@ -35,7 +35,7 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.state import StateDir
 from fleetbuild.surroundings import refuse_foreign_folder, refuse_foreign_home
-from fleetbuild.text import fold, same_fleet
+from fleetbuild.text import fold
 from fleetbuild.this_machine import is_this_machine, with_users_folder
 
 # A call imports what it needs: all of it takes half a second, and `status --offline` a part.
@@ -268,20 +268,23 @@ class Fleet:
             self._warn(
                 f"No longer in the inventory, and still with a release: {fold(names)}.",
                 "Remove it while the node can be reached. A comma at the end makes a name a list of"
-                f" hosts: fleetbuild remove {some}",
+                f" hosts: fleetbuild remove '{some}'",
             )
 
     def _warn(self, message: str, fix: str = "") -> None:
         self.on_event(Event(stage="check", state="warning", message=message, fix=fix))
 
-    def apply(self, plan: Plan | None = None, *, rollback_on_failure: bool = False) -> Result:
+    def apply(
+        self, plan: Plan | None = None, *, rollback_on_failure: bool = False, wait: bool = False
+    ) -> Result:
         """Carry out a plan: build, distribute, install, verify, label, write manifests.
 
         The plan, by default the last one, decides everything; only the logins of package indexes
         come from the configuration. The result lists nodes and groups that failed; the others are
         finished. A FleetbuildError means that nothing was changed: another run holds the run lock,
-        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back. Nodes
-        are probed again, unless this object probed them within the last minute for this plan.
+        or the plan is stale or blocked. `rollback_on_failure` switches a stopped group back. `wait`
+        waits for nodes that another controller is changing. Nodes are probed again, unless this
+        object probed them within the last minute for this plan.
         """
         from fleetbuild.apply.stages import STAGES
         from fleetbuild.plan.document.files import keep_applied
@@ -293,6 +296,7 @@ class Fleet:
                 plan,
                 STAGES,
                 rollback_on_failure=rollback_on_failure,
+                wait=wait,
                 probed=self._facts_of(plan),
             )
         self._last = plan
@@ -304,6 +308,7 @@ class Fleet:
         stages: Sequence[StageFunction],
         *,
         rollback_on_failure: bool = False,
+        wait: bool = False,
         probed: Mapping[str, Facts] | None = None,
     ) -> Result:
         from fleetbuild.apply.context import Run
@@ -322,7 +327,7 @@ class Fleet:
         with open_followers("apply", access, self.config, plan) as follower:
             tools = apply_tools(access, self.config, follower)
             run = Run(plan, self.inventory, self._state, tools, journal, self.on_event,
-                      rollback_on_failure, probed)  # fmt: skip
+                      rollback_on_failure, wait, probed)  # fmt: skip
             return carry_out(run, stages)
 
     def _facts_of(self, plan: Plan) -> Mapping[str, Facts] | None:
@@ -347,8 +352,7 @@ class Fleet:
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         revoked = Store(self._state.store).revocations
-        again = same_fleet(self.inventory.source, self._state.root)
-        task = verify_task(config.install.path, config.release, checks, revoked, again)
+        task = verify_task(config.install.path, config.release, checks, revoked)
         result = self._run_task(task, plan, config)
         if not repair:
             return result
@@ -416,7 +420,6 @@ class Fleet:
             left=left,
             probed=ages,
             revoked=revoked,
-            inventory=same_fleet(inventory.source, self._state.root),
         )
         for extension in extensions():
             statuses = extension.compare(

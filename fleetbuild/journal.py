@@ -90,9 +90,9 @@ class Journal:
     def step_seconds(self, packages: Sequence[str]) -> dict[str, float]:
         """Return how long a batch of nodes took in the last apply of these packages, by group.
 
-        Batches in which a node failed do not count.
+        Batches in which a node failed count only if its group has no others.
         """
-        runs: list[dict[str, list[float]]] = []
+        runs: list[dict[str, list[tuple[bool, float]]]] = []
         counts = False
         for entry in self._entries(""):
             match entry:
@@ -103,11 +103,17 @@ class Journal:
                     "stage": "install",
                     "group": str() as group,
                     "seconds": int() | float() as seconds,
-                    "failures": 0,
+                    "failures": int(failures),
                 } if counts:
-                    runs[-1].setdefault(group, []).append(seconds)
+                    runs[-1].setdefault(group, []).append((failures > 0, seconds))
         last = next((run for run in reversed(runs) if run), {})
-        return {group: mean(seconds) for group, seconds in last.items()}
+        return {
+            group: mean(
+                [seconds for failed, seconds in steps if not failed]
+                or [seconds for _, seconds in steps]
+            )
+            for group, steps in last.items()
+        }
 
     def _entries(self, word: str) -> list[dict[str, Any]]:
         """Return the entries with this word of all journals in this folder, by their numbers."""

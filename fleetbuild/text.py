@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import unicodedata
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 
 # Escape sequences first, as a whole: CSI (colours, cursor), OSC (titles, links), then the rest.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.?")
@@ -164,13 +162,3 @@ def _ranges(numbers: list[int], width: int) -> str:
         for run in runs
     ]
     return parts[0] if len(numbers) == 1 else f"[{','.join(parts)}]"
-
-
-def state_option(state_dir: Path) -> str:
-    """Return the option that names this state directory, if a command needs it."""
-    return "" if state_dir == Path(".fleetbuild") else f" --state-dir {shlex.quote(str(state_dir))}"
-
-
-def same_fleet(source: str, state_dir: Path) -> str:
-    """Return the arguments that name this inventory and state directory, for a command in a fix."""
-    return shlex.quote(source) + state_option(state_dir)

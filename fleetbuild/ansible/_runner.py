@@ -169,6 +169,7 @@ def stream(
     """
     import ansible_runner  # noqa: PLC0415 (takes 0.1 s, and --help needs none of it)
 
+    _refuse_without_terminals()
     # ansible-runner takes its settings only from this file.
     (private / "env").mkdir(mode=0o700)
     (private / "env" / "settings").write_text('{"pexpect_timeout": 0.2}', encoding="utf-8")
@@ -192,6 +193,19 @@ def stream(
     finally:
         if log is not None:
             _keep(private / "artifacts" / "run" / "stdout", log)
+
+
+def _refuse_without_terminals() -> None:
+    """Refuse a machine that gives no pseudo-terminal, in which ansible-runner starts Ansible."""
+    try:
+        for end in os.openpty():
+            os.close(end)
+    except OSError as problem:
+        raise FleetbuildError(
+            f"This machine gives no pseudo-terminal, and Ansible runs in one: {problem.strerror}.",
+            "Compare kernel.pty.nr with kernel.pty.max (sysctl kernel.pty), and see whether"
+            " /dev/pts is mounted; then run the same command again.",
+        ) from None
 
 
 def _interruptible(

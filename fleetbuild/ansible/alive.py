@@ -23,12 +23,16 @@ def connections(settings: Settings, silence: float, private: Path) -> dict[str, 
     """Variables that make ssh give up after `silence` seconds without an answer.
 
     ssh uses the first value of an option and the extra arguments come last, so the user's ssh_args
-    and ssh_common_args win. The control sockets that Ansible shares between tasks are in the run's
+    and ssh_common_args win. A node has half of that time to answer a new connection, unless the
+    user has set Ansible's timeout: with its default of 10 s, a node that stands still for a moment
+    would be lost. The control sockets that Ansible shares between tasks are in the run's
     folder: a shared connection to a dead node, left by another run, would hang this run.
     """
     interval = max(1, round(silence / (_MISSED + 1)))
     ours = f"-o ServerAliveInterval={interval} -o ServerAliveCountMax={_MISSED}"
     env = {}
+    if not settings.keys() & {"DEFAULT_TIMEOUT", "ssh.timeout"}:
+        env["ANSIBLE_TIMEOUT"] = str(max(1, round(silence / 2)))
     for name in _PROGRAMS:
         given = settings.get(f"ssh.{name}_extra_args") or ""
         env[f"ANSIBLE_{name.upper()}_EXTRA_ARGS"] = f"{given} {ours}".strip()

@@ -57,6 +57,7 @@ class RoleResult(BaseModel):
     output: str = ""
     reason: str = ""
     fix: str = ""
+    advice: str = ""  # which sentence of plugin_utils/advice.py the fix is
     kind: Literal["", "machine", "code", "input"] = ""  # what made a build fail
     log: str | None = None
     pruned: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
@@ -92,9 +93,10 @@ def role_result_of(event: TaskEvent) -> RoleResult | None:
     if event.state == "failed":
         fix = _TIMED_OUT_FIX if "timedout" in event.result else event.result.get("fix")
         fix, reason = fix if isinstance(fix, str) else "", event.message
+        advice = str(event.result.get("advice") or "")
         if is_disk_full(reason) and not fix:
             reason, fix = f"The disk is full: {reason}", FULL_FIX
-        return RoleResult(of="failure", ok=False, reason=reason, fix=fix)
+        return RoleResult(of="failure", ok=False, reason=reason, fix=fix, advice=advice)
     facts: Any = event.result.get("ansible_facts")
     if not isinstance(facts, dict):
         return None

@@ -84,8 +84,14 @@ def result_without_reply(
         reason=message or "Ansible stopped there without giving a reason.",
         fix=(failure.fix if failure else "")
         or "Fix the error above, then run the same command again.",
+        held=is_held(failure),
         log=(host.log if host else "") or None,
     )
+
+
+def is_held(reply: RoleResult | None) -> bool:
+    """Return whether another controller changes the releases of a node."""
+    return reply is not None and reply.of == "failure" and reply.advice == "wait-for-run"
 
 
 def _release_after_loss(host: HostRun, serving: str | None) -> str:

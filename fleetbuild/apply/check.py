@@ -40,7 +40,7 @@ def check(run: Run, progress: Progress) -> Progress:
         facts = run.probed or run.tools.probe(nodes, run.on_event)
         facts = {node.name: facts[node.name] for node in nodes}
         _tell_answers(run, facts if run.probed else {})
-        _refuse_stale(run, run.tools.find_changes(run.plan, facts))
+        _refuse_stale(run.tools.find_changes(run.plan, facts))
         progress = replace(progress, facts=facts, nodes=initial_results(run.plan, facts))
         _refuse_unsigned(run, progress)
         begun = run.journal.begun_builds()
@@ -65,7 +65,7 @@ def _refuse_without_lock(plan: Plan) -> None:
         problem = f" ({plan.lock_problem})" if plan.lock_problem else ""
         raise BlockedError(
             f"This plan has no dependency lock{problem}, so it cannot be applied.",
-            f"Plan again with access to a package index: {plan.command()}",
+            "Plan again with access to a package index: fleetbuild plan INVENTORY",
         )
 
 
@@ -74,7 +74,7 @@ def _refuse_revoked(run: Run) -> None:
         reasons = " ".join(dict.fromkeys(revoked.values()))
         raise StalePlanError(
             f"Since this plan was made, a wheel that it uses was revoked: {reasons}",
-            f"Plan again, with another version if needed: {run.plan.command()}",
+            "Plan again, with another version if needed: fleetbuild plan INVENTORY",
         )
 
 
@@ -85,7 +85,7 @@ def _nodes(run: Run) -> list[Node]:
     if missing:
         raise StalePlanError(
             f"The plan contains {fold(missing)}, but the inventory no longer does.",
-            f"Plan again: {run.plan.command()}",
+            "Plan again: fleetbuild plan INVENTORY",
         )
     # A builder need not be a member of the group that it builds for.
     helpers = {
@@ -97,11 +97,11 @@ def _nodes(run: Run) -> list[Node]:
     return [nodes[name] for name in nodes if name in helpers.union(names)]
 
 
-def _refuse_stale(run: Run, differences: Sequence[str]) -> None:
+def _refuse_stale(differences: Sequence[str]) -> None:
     if differences:
         raise StalePlanError(
             "The fleet has changed since this plan was made: " + " ".join(differences),
-            f"Plan again and review the changes: {run.plan.command()}",
+            "Plan again and review the changes: fleetbuild plan INVENTORY",
         )
 
 
@@ -134,7 +134,7 @@ def _assign_builds(run: Run, progress: Progress, begun: Mapping[str, str]) -> Pr
             continue
         if wheel.published:
             continue  # the fetch stage downloads it
-        _refuse_gone(run, wheel)
+        _refuse_gone(wheel)
         builder = choose_builder(wheel, progress.facts, running.get(key), begun.get(key))
         if isinstance(builder, NoBuilder):
             wheels[key] = _not_built(wheel, builder)
@@ -150,12 +150,12 @@ def _assign_builds(run: Run, progress: Progress, begun: Mapping[str, str]) -> Pr
     )
 
 
-def _refuse_gone(run: Run, wheel: PlannedWheel) -> None:
+def _refuse_gone(wheel: PlannedWheel) -> None:
     if wheel.action == "reuse":
         raise StalePlanError(
             f"The plan reuses {wheel.package} {wheel.wheel_version}, but the store no longer has an"
             " intact one.",
-            f"Plan again, and it is built: {run.plan.command()}",
+            "Plan again, and it is built: fleetbuild plan INVENTORY",
         )
 
 

@@ -126,6 +126,7 @@ class Run:
     journal: Journal
     on_event: OnEvent
     rollback_on_failure: bool = False
+    wait: bool = False  # for nodes that another controller changes
     probed: Mapping[str, Facts] | None = None  # if the plan was made of them just now
     started: str = field(default_factory=now)
     clock: float = field(default_factory=monotonic)

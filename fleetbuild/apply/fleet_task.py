@@ -34,7 +34,6 @@ from fleetbuild.models.role_parameters import ReleaseSpec
 from fleetbuild.probe.facts import Prober
 from fleetbuild.run_lock import hold_run_lock
 from fleetbuild.state import StateDir
-from fleetbuild.text import same_fleet
 
 if TYPE_CHECKING:
     from fleetbuild.ansible import TaskEvent
@@ -58,12 +57,8 @@ class FleetTask:
     changes: bool = False  # whether it changes which release serves
 
 
-def how_to_repair(inventory: str) -> str:
-    """Return the fix for a node whose release is damaged or lost.
-
-    `inventory` is the argument as typed, with the option for the state directory.
-    """
-    return f"Install it again: fleetbuild verify {inventory} --repair"
+# What to do about a node whose release is damaged or lost.
+REPAIR = "Install it again: fleetbuild verify INVENTORY --repair"
 
 
 def run_fleet_task(
@@ -85,8 +80,7 @@ def run_fleet_task(
     began, started = monotonic(), now()
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
-        arguments = same_fleet(inventory.source, state.root)
-        nodes = _without_release(facts, release, left, how_to_repair(arguments))
+        nodes = _without_release(facts, release, left)
         current = {name: facts[name].release[release] for name in facts if name not in nodes}
         jobs, refused = _jobs(task, current)
         nodes |= refused
@@ -168,7 +162,7 @@ def _with_current_group(
 
 
 def _without_release(
-    facts: Mapping[str, Facts], release: str, left: Mapping[str, str], repair: str
+    facts: Mapping[str, Facts], release: str, left: Mapping[str, str]
 ) -> dict[str, NodeResult]:
     results = {}
     for name, node_facts in facts.items():
@@ -188,7 +182,7 @@ def _without_release(
                 node=name,
                 state="verify_failed",
                 reason=f"Its release is damaged: {node_facts.damaged[release]}.",
-                fix=repair,
+                fix=REPAIR,
                 damaged=True,
             )
         elif node_facts.state == "ok" and release not in node_facts.release and name in left:
@@ -196,7 +190,7 @@ def _without_release(
                 node=name,
                 state="verify_failed",
                 reason=f"The last apply left release {left[name]}, but none serves there now.",
-                fix=repair,
+                fix=REPAIR,
                 damaged=True,
             )
         elif node_facts.state != "ok" or release not in node_facts.release:

@@ -39,7 +39,7 @@ def check_hooks(run: Run) -> None:
         if hook and hook.playbook and not run.tools.hook_exists(hook):
             raise BlockedError(
                 f"rollout.{name} names the playbook {hook.playbook}, which does not exist.",
-                f"Put it there, or plan again: {run.plan.command()}",
+                "Put it there, or plan again: fleetbuild plan INVENTORY",
             )
 
 

@@ -154,23 +154,23 @@ def _try_canaries(
 ) -> Generator[Batch, Progress, tuple[Progress, Reason | None]]:
     """Yield the weakest nodes; return the progress and a reason to stop, if there is one.
 
-    A canary that stops answering proves nothing, so the next weakest node replaces it. If that one
-    stops answering too, the release may be the cause, and the group stops.
+    A canary that stops answering, or that another controller holds, proves nothing, so the next
+    weakest node replaces it. If that one is lost too, the group stops: the release may be why.
     """
     before = frozenset(progress.nodes)
     ordered = _weakest_first(group, progress.facts)
     first, rest = ordered[: run.plan.rollout.canary], ordered[run.plan.rollout.canary :]
     if names := _pending(first, progress):
         progress = yield Batch(group, names, "canary")
-    unreachable = _unreachable(progress, set(first) - before)
+    lost = _lost(progress, set(first) - before)
     problem = _canary_failed(progress, first) or _over_limit(run, progress, group, before)
-    if unreachable and not problem:
-        second = _pending(rest, progress)[: len(unreachable)]
+    if lost and not problem:
+        second = _pending(rest, progress)[: len(lost)]
         if second:
             progress = yield Batch(group, second, "canary")
         problem = (
             _canary_failed(progress, second)
-            or _canaries_unreachable(progress, [*unreachable, *second])
+            or _canaries_lost(progress, [*lost, *second])
             or _over_limit(run, progress, group, before)
         )
     return progress, problem
@@ -217,22 +217,27 @@ def _canary_failed(progress: Progress, names: Iterable[str]) -> Reason | None:
     good = (*_GOOD_STATES, "unreachable")
     results = [progress.nodes[name] for name in names]
     failed = next(
-        (result for result in results if result.state not in good or result.hook_failed), None
+        (each for each in results if each.hook_failed or not (each.state in good or each.held)),
+        None,
     )
     if failed is None:
         return None
-    return f"{failed.node}, a canary of this group, failed.", _fix_of(failed)
+    return f"{failed.node}, a canary of this group, failed.", None  # its result has the fix
 
 
-def _fix_of(failed: NodeResult) -> str | None:
-    """Return a node's fix as other nodes repeat it: it may say "there"."""
-    return failed.fix and f"For {failed.node}: {failed.fix}"
+def _lost(progress: Progress, names: Iterable[str]) -> list[str]:
+    """Return the nodes that stopped answering or that another controller holds."""
+    results = (progress.nodes[name] for name in names)
+    return sorted(each.node for each in results if each.state == "unreachable" or each.held)
 
 
-def _canaries_unreachable(progress: Progress, names: Collection[str]) -> Reason | None:
-    """Return a reason to stop if every canary stopped answering."""
-    if len(_unreachable(progress, names)) < len(names):
+def _canaries_lost(progress: Progress, names: Collection[str]) -> Reason | None:
+    """Return a reason to stop if no canary has tried the release."""
+    if len(_lost(progress, names)) < len(names):
         return None
+    if held := [name for name in names if progress.nodes[name].held]:
+        reason = f"Another controller is changing {fold(held)}, so no canary has tried the release."
+        return reason, progress.nodes[held[0]].fix
     reason = f"{' and '.join(names)}, the canaries of this group, stopped answering."
     return reason, "Find out why before you run the same apply again: the release may be the cause."
 
@@ -246,10 +251,14 @@ def _over_limit(
     """
     limits, total = run.plan.rollout, len(group.nodes)
     results = [progress.nodes[name] for name in group.nodes if name in progress.nodes]
-    failed = [result for result in results if result.state in _FAILED_STATES or result.hook_failed]
+    failed = [
+        result
+        for result in results
+        if (result.state in _FAILED_STATES and not result.held) or result.hook_failed
+    ]
     if len(failed) > limits.failures(total):
         names = fold(result.node for result in failed)
-        return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", _fix_of(failed[0])
+        return f"{names} failed, and rollout.max_fail is {limits.max_fail}.", None
     unreachable = _unreachable(
         progress, (result.node for result in results if result.node not in before)
     )

@@ -17,17 +17,15 @@ def compare_releases(
     left: Mapping[str, NodeResult],
     probed: Mapping[str, str],
     revoked: Revocations = NOTHING_REVOKED,
-    inventory: str = "INVENTORY",
 ) -> dict[str, NodeStatus]:
     """Return the status of each node.
 
     `left` maps nodes to what an apply or rollback left there, `probed` to the time of their facts.
-    `inventory` is its path, for the command that a fix names.
     """
     statuses = {
         name: _one(name, node_facts, release, left.get(name), probed.get(name))
         if (node_facts := facts.get(name))
-        else _unknown(name, inventory)
+        else _unknown(name)
         for name in names
     }
     for name, status in statuses.items():
@@ -38,12 +36,12 @@ def compare_releases(
     return statuses
 
 
-def _unknown(name: str, inventory: str) -> NodeStatus:
+def _unknown(name: str) -> NodeStatus:
     return NodeStatus(
         node=name,
         state="unknown",
         reason="This state directory has no answer of this node.",
-        fix=f"Ask it: fleetbuild status {inventory}, without --offline",
+        fix="Ask it: fleetbuild status INVENTORY",
     )
 
 

@@ -6,10 +6,9 @@ In: the plan that installed the release, and recipes. Out: a result for each nod
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason
-from fleetbuild.apply.fleet_task import FleetTask, how_to_repair
+from fleetbuild.apply.fleet_task import REPAIR, FleetTask
 from fleetbuild.models import Installs, Manifest, NodeResult, Plan, Result
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
@@ -30,12 +29,8 @@ def verify_task(
     release: str,
     checks_of: Callable[[Manifest], Checks],
     revoked: Revocations = NOTHING_REVOKED,
-    inventory: str = "INVENTORY",
 ) -> FleetTask:
-    """Return the task that verifies the release on every node that serves one.
-
-    `inventory` is its path, for the commands that a fix names.
-    """
+    """Return the task that verifies the release on every node that serves one."""
 
     def job(name: str, manifest: Manifest) -> VerifySpec | NodeResult:
         if why := revoked.of_manifest(manifest):
@@ -45,7 +40,7 @@ def verify_task(
                 state="verify_failed",
                 release_id=manifest.id,
                 reason=why,
-                fix=f"Replace it: fleetbuild plan {inventory}, then fleetbuild apply",
+                fix="Replace it: fleetbuild plan INVENTORY, then fleetbuild apply",
             )
         checks = checks_of(manifest)
         if not (checks.imports or checks.snippets):
@@ -60,20 +55,19 @@ def verify_task(
             path=install_path, release=release, imports=checks.imports, checks=checks.snippets
         )
 
-    result = partial(_result, inventory)
-    return FleetTask("verify.yml", "fleetbuild_verifies", "verify", job, result)
+    return FleetTask("verify.yml", "fleetbuild_verifies", "verify", job, _result)
 
 
-def _result(inventory: str, name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
+def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
     about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
     if reply.ok:
         return NodeResult(state="verified", **about)
-    go_back = f"Go back with: fleetbuild rollback {inventory} --limit {name}"
+    go_back = f"Go back with: fleetbuild rollback INVENTORY --limit {name}"
     return NodeResult(
         state="verify_failed",
         damaged=reply.damaged,
         reason=failure_reason(reply),
-        fix=how_to_repair(inventory) if reply.damaged else reply.fix or go_back,
+        fix=REPAIR if reply.damaged else reply.fix or go_back,
         **about,
     )
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
-from fleetbuild.ansible.silent_nodes import result_without_reply, stage_of, tell_waiting
+from fleetbuild.ansible.silent_nodes import is_held, result_without_reply, stage_of, tell_waiting
 from fleetbuild.ansible.steps import step_of
 from fleetbuild.apply.context import Progress, Run, StageOutcome
 from fleetbuild.apply.followers import notify_after, notify_before
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
 
-_COPY_AGAIN = "Run again; it is copied again."  # as plugin_utils/advice.py has it
+_PAUSE = 15  # seconds between two questions whether another controller has ended
 _LEASE = 1800  # seconds; a dead run blocks other controllers for as long
 _SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
 _AT_ONCE = 64  # nodes that get files at the same time, by default
@@ -135,6 +136,7 @@ class _Install:
     def __init__(self, run: Run, progress: Progress, specs: Mapping[str, dict[str, Any]]) -> None:
         self.hosts: dict[str, HostRun] = {}  # how the last playbook ended on each node
         self._reported = set[str]()  # failed nodes that the operator knows
+        self._awaited = set[str]()  # nodes that another controller holds, and the operator knows
         self._run, self._progress, self._specs = run, progress, specs
         self._groups = run.plan.groups_by_node
 
@@ -177,6 +179,9 @@ class _Install:
         again = [name for name in names if _lacks_a_file(replies.get(name), self.hosts.get(name))]
         if again:
             replies |= self._play_once(again, changes, is_last=True)
+        while self._run.wait and (held := [name for name in names if is_held(replies.get(name))]):
+            sleep(_PAUSE)
+            replies |= self._play_once(held, changes)
         return replies
 
     def _play_once(
@@ -196,6 +201,8 @@ class _Install:
                 about = {"node": event.host, "group": group}
                 said = f"{failure_reason(reply)} It is sent again"
                 self._run.tell("distribute", "warning", said, **about)
+            elif self._run.wait and is_held(reply):
+                self._tell_held(event.host, failure_reason(reply) if reply else "")
             else:
                 self.report(self._result(event.host, replies, event.ended), event.ended)
 
@@ -209,6 +216,12 @@ class _Install:
         )
         return replies
 
+    def _tell_held(self, name: str, reason: str) -> None:
+        if name not in self._awaited:
+            self._awaited.add(name)
+            about = {"node": name, "group": self._groups[name].name}
+            self._run.tell("install", "warning", f"{reason} Waiting for it to end.", **about)
+
     def _result(
         self, name: str, replies: Mapping[str, RoleResult], host: HostRun | None
     ) -> NodeResult:
@@ -219,7 +232,7 @@ class _Install:
 def _lacks_a_file(reply: RoleResult | None, host: HostRun | None) -> bool:
     """Return whether a file arrived damaged."""
     answers = host is not None and host.state == "failed"
-    return answers and reply is not None and reply.of == "failure" and reply.fix == _COPY_AGAIN
+    return answers and reply is not None and reply.advice == "run-to-copy"
 
 
 def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:

@@ -9,6 +9,7 @@ import gc
 import signal
 import sys
 from types import FrameType
+from typing import ClassVar
 
 import typer
 
@@ -31,12 +32,26 @@ from fleetbuild.cli.commands import (
     store,
     verify,
 )
-from fleetbuild.cli.familiar import Command
+from fleetbuild.cli.familiar import Command, SectionedGroup
 from fleetbuild.cli.options import expand
 from fleetbuild.extension import extensions
 
+
+class Program(SectionedGroup):
+    """The program: first the commands of a fleet's life, then what a user looks for later."""
+
+    sections: ClassVar = {
+        "Commands": ("init", "plan", "apply", "status", "rollback", "explain"),
+        "Nodes": ("facts", "verify", "remove"),
+        "Wheels": ("check", "audit", "store"),
+        "This machine": ("doctor", "run", "env"),
+    }
+    rest: ClassVar = "Extensions"
+
+
 app = typer.Typer(
     name="fleetbuild",
+    cls=Program,
     help="Build one Python wheel for each kind of machine in an Ansible inventory, install it "
     "there and verify it.",
     epilog="Exit codes: 0 done; 1 unexpected error; 2 bad use or configuration; 3 nodes "

@@ -7,16 +7,16 @@ ones.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import shlex
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+from fleetbuild.cli.hints import Hints, started
 
 # Another name for an option of ours, on the commands that have it.
 _SAME = {
@@ -28,10 +28,10 @@ _INVENTORY = ("-i", "--inventory")
 _TAKE_INVENTORY = ("facts", "plan", "apply", "status", "verify", "rollback", "remove")
 _DRY_RUN = "To see what an apply would do without changing any node, run: fleetbuild plan INVENTORY"
 _DRY_RUNS = {
-    "rollback": "At a terminal, fleetbuild rollback INVENTORY shows from which release to which"
-    " each node goes, and asks before it changes any.",
-    "remove": "Without --yes, fleetbuild remove INVENTORY shows what it would remove, and removes"
-    " nothing before somebody agrees.",
+    "rollback": "To see from which release to which each node goes, run: fleetbuild rollback"
+    " INVENTORY. It asks before it changes any.",
+    "remove": "To see what it would remove, run: fleetbuild remove INVENTORY. It asks before it"
+    " removes any.",
     "verify": "To see what serves on each node without running its checks, run:"
     " fleetbuild status INVENTORY",
 }
@@ -71,14 +71,46 @@ _NUMBERS = {"--timeout": "a number of seconds, 1 to 86400", "--forks": "a whole 
 class Command(TyperCommand):
     """A command that also understands what users of Ansible and Terraform type."""
 
+    def make_context(self, *names: Any, **more: Any) -> Any:
+        """Parse the command line; with --json, a mistake in it is a document for programs too."""
+        as_json = "--json" in names[1]
+        try:
+            return super().make_context(*names, **more)
+        except Exception as problem:
+            if as_json and getattr(problem, "exit_code", 0) == 2:
+                said = {"message": str(problem), "fix": getattr(problem, "fix", ""), "exit_code": 2}
+                typer.echo(json.dumps({"format_version": "1.0", "error": said}))
+            raise
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Translate the arguments, then parse them."""
         own = {name for param in self.params for name in param.opts}
         try:
             return super().parse_args(ctx, list(_translated(_words(ctx), own, args)))
+        except _UnknownOption as unknown:
+            name, fix = unknown.args
+            refuse(f"fleetbuild {_words(ctx)} has no option {name}.", fix, self._hints(ctx, args))
         except typer.BadParameter as problem:
             self._refuse_value(ctx, problem)
             raise
+
+    def _hints(self, ctx: Any, args: list[str]) -> Hints:
+        """Return the hints of a command line as far as it can be parsed."""
+        lenient: Any = type(ctx)(
+            self, parent=ctx.parent, info_name=ctx.info_name, resilient_parsing=True,
+            allow_extra_args=True, ignore_unknown_options=True,
+        )  # fmt: skip
+        super().parse_args(lenient, args)
+        hints = Hints.of(lenient)
+        words = [*lenient.params.values(), *lenient.args]  # a value of an unknown option, too
+        files = (word for word in words if isinstance(word, str) and os.path.exists(word))  # noqa: PTH110
+        hints.note(what=None, inventory=next(files, None))
+        return hints
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; messages name further commands as this one was started."""
+        with started(Hints.of(ctx)):
+            return super().invoke(ctx)
 
     def _refuse_value(self, ctx: Any, problem: typer.BadParameter) -> None:
         """End with the valid values in place of Typer's message, if they are known."""
@@ -98,10 +130,26 @@ def _words(ctx: Any) -> str:
     return " ".join(ctx.command_path.split()[1:])
 
 
-def refuse(error: str, fix: str) -> NoReturn:
+def refuse(error: str, fix: str, hints: Hints | None = None) -> NoReturn:
     """End with a message about the command line."""
+    fix = (hints or Hints()).completed(fix)
     typer.echo(f"error: {error}\nfix: {fix}", err=True)
-    raise typer.Exit(2)
+    raise _Refused(error, fix)
+
+
+class _Refused(typer.Exit):
+    """The end of a command line that cannot be used; a person has been told."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(2)
+        self.message, self.fix = message, fix
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class _UnknownOption(Exception):
+    """An option of other programs, and what to do here."""
 
 
 def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[str]:
@@ -125,17 +173,35 @@ def _translated(command: str, own: set[str], args: Sequence[str]) -> Iterator[st
         elif _SAME.get(name) in own:
             yield f"{_SAME[name]}{equals}{value}"
         elif name in answers:
-            fix = answers[name].replace("INVENTORY", _inventory(args))
-            refuse(f"fleetbuild {command} has no option {name}.", fix)
+            raise _UnknownOption(name, answers[name])
         else:
             yield arg
 
 
-def _inventory(args: Sequence[str]) -> str:
-    """Return the inventory that these arguments name, to put it into the command to run."""
-    for before, arg in pairwise(("", *args)):
-        is_value = before.startswith("-") and before not in _INVENTORY  # of another option
-        exists = os.path.exists(arg)  # noqa: PTH110 (Path.exists fails for a long list of hosts)
-        if not is_value and Path(arg).suffix != ".json" and exists:
-            return shlex.quote(arg)
-    return "INVENTORY"
+class SectionedGroup(TyperGroup):
+    """Commands under headings, in the order in which a reader needs them; the rest at the end."""
+
+    sections: ClassVar[Mapping[str, Sequence[str]]]
+    rest: ClassVar[str]  # the last heading
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, by section."""
+        names = super().list_commands(ctx)
+        first = [each for section in self.sections.values() for each in section if each in names]
+        return [*first, *(name for name in names if name not in first)]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a list of commands for each section."""
+        names = self.list_commands(ctx)
+        wide = max(map(len, names))
+        listed = [name for names in self.sections.values() for name in names]
+        rest = {self.rest: [name for name in names if name not in listed]}
+        for heading, section in {**self.sections, **rest}.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [
+                        (name.ljust(wide), command.get_short_help_str(formatter.width - wide - 6))
+                        for name in section
+                        if (command := self.get_command(ctx, name))
+                    ]
+                )

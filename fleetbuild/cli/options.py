@@ -7,8 +7,7 @@ its groups in place of the groups: the fields give help texts, completion and ty
 from __future__ import annotations
 
 import inspect
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -106,9 +105,7 @@ Captures = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show more detail, and the tracebacks of errors.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more detail.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colors (as with NO_COLOR).")]
 StateDir = Annotated[
     Path,
@@ -175,8 +172,9 @@ Timeout = Annotated[
         min=1,
         max=86400,
         metavar="SECONDS",
-        help="The deadline of each node's probe; in later steps a node that does not answer for"
-        " twice as long is given up; default: the plan's, else 30.",
+        help="The deadline of each node's probe; in later steps a node is given up that does not"
+        " answer a new connection for as long, or is silent for twice as long; default: the"
+        " plan's, else 30.",
     ),
 ]
 Forks = Annotated[
@@ -222,19 +220,6 @@ class PackageOptions(OptionGroup):
     group: Groups = None
     target: Targets = None
 
-    @property
-    def again(self) -> str:
-        """The options that name the same packages and kinds, for the next command."""
-        several = (
-            ("--package", self.package),
-            ("-r", self.requirement),
-            ("--constraint", self.constraint),
-            ("--group", self.group),
-            ("--target", self.target),
-        )
-        named = [(option, value) for option, values in several for value in values or ()]
-        return _named([*named, ("--lock", self.lock)])
-
     def listed(self) -> RequirementList:
         """Return the packages and bounds in the files that the options name."""
         from fleetbuild import read_requirement_files
@@ -262,20 +247,6 @@ class NodeOptions(OptionGroup):
     vault_password_file: VaultFiles = None
     vault_id: VaultIds = None
 
-    @property
-    def logins(self) -> str:
-        """The options about passwords, for the next command."""
-        flags = (" -k" if self.ask_pass else "") + (" -K" if self.ask_become_pass else "")
-        become = ("--become-password-file", self.become_password_file)
-        vaults = (("--vault-password-file", path) for path in self.vault_password_file or ())
-        ids = (("--vault-id", name) for name in self.vault_id or ())
-        return flags + _named([become, *vaults, *ids])
-
-    @property
-    def again(self) -> str:
-        """The options that name the same nodes, for the next command."""
-        return _named([("--limit", self.limit), ("--config", self.config)]) + self.logins
-
     def secrets(self) -> Secrets:
         """Return the passwords that the options ask for."""
         return read_secrets(
@@ -285,10 +256,6 @@ class NodeOptions(OptionGroup):
             self.vault_id,
             self.become_password_file,
         )
-
-
-def _named(options: Sequence[tuple[str, object]]) -> str:
-    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in options if value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,8 +60,6 @@ class Session:
             self._interrupted(problem)
         elif isinstance(problem, FleetbuildError):
             self._report(problem)
-            if self.out.verbose:
-                self.out.warn("".join(traceback.format_exception(problem)).rstrip())
         elif isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
             where = problem.filename or self.state_dir
             self._report(
@@ -102,7 +100,8 @@ class Session:
         if self.out.json and self._events:
             from fleetbuild import Event
 
-            event = Event(stage="done", state="failed", message=error.message, fix=error.fix)
+            fix = self.out.hints.completed(error.fix)
+            event = Event(stage="done", state="failed", message=error.message, fix=fix)
             self.out.text(event.model_dump_json(exclude_none=True) + "\n")
         elif self.out.json and not self.out.written:
             problem = {"message": error.message, "fix": error.fix, "exit_code": error.exit_code}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import fleetbuild
 from fleetbuild.cli.options import ClusterOptions, NodeOptions
-from fleetbuild.cli.session import Session
+from fleetbuild.cli.session import Session, at_terminal
 from fleetbuild.cli.show.progress import listening, waiting
 
 if TYPE_CHECKING:
@@ -56,12 +55,6 @@ def fleet_options(
     return named
 
 
-def cluster_options(cluster: ClusterOptions) -> str:
-    """Return the options that name the same cluster in the next command."""
-    options = (("--kubeconfig", cluster.kubeconfig), ("--context", cluster.context))
-    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in options if value)
-
-
 def open_fleet(
     run: Session,
     source: str,
@@ -73,6 +66,7 @@ def open_fleet(
     plans: bool = False,
 ) -> Fleet:
     """Read the inventory, and return the fleet of its nodes. A fix names `command`."""
+    run.out.hints.note(inventory=source, limit=nodes.limit, config=nodes.config)
     secrets = nodes.secrets()
     read_inventory = fleetbuild.read_inventory
     used = ["fleet", *(["apply.wiring"] if probes else [])]
@@ -84,6 +78,7 @@ def open_fleet(
         try:
             inventory = read_inventory(source, limit=nodes.limit, secrets=secrets)
         except fleetbuild.ConfigAsInventoryError as error:
+            run.out.hints.note(inventory="INVENTORY", what=None)
             raise fleetbuild.ConfigAsInventoryError(error.source, command) from None
         finally:
             loading.join()  # two threads that import may wait for each other
@@ -250,6 +245,24 @@ def _is_group(group: object) -> bool:
 def plan_file(run: Session) -> Path:
     """Return the path of the last plan."""
     return run.state_dir / "plan.json"
+
+
+def agreed(run: Session, question: str, command: str, *, yes: bool) -> bool:
+    """Ask before nodes are changed, unless --yes has answered; without a terminal, refuse.
+
+    `command` does the same without a question.
+    """
+    if yes:
+        return True
+    if run.out.json or not at_terminal():
+        raise fleetbuild.UsageError(
+            "Nothing was changed: this command asks first, and standard input is not a terminal.",
+            f"Run: {command}",
+        )
+    if run.out.ask(question):
+        return True
+    run.out.say("Nothing was changed.")
+    return False
 
 
 def run_task(

@@ -71,7 +71,7 @@ class Emission:
         if not groups:
             raise BlockedError(
                 f"Nothing can be emitted. {next(iter(revoked.values()))}",
-                f"Plan and apply again: {self.plan.command()}",
+                "Plan and apply again: fleetbuild plan INVENTORY",
             )
         rest = replace(self, plan=self.plan.model_copy(update={"groups": groups}), whole=self.plan)
         emitted = make(rest, **options)

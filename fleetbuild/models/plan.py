@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -286,6 +285,8 @@ class Plan(Frozen):
     inventory: str
     config: str | None = None  # of --config, if it was given: an apply reads the same file
     limit: str | None = None
+    # What named packages and kinds when it was made, by option: the command to plan again has them.
+    options: dict[str, tuple[str, ...]] = {}
     timeout: float | None = None  # of --timeout, if it was given: an apply takes the same
     facts_source: FactsSource
     lock: Literal["complete", "missing"] = "complete"
@@ -312,14 +313,6 @@ class Plan(Frozen):
     rollout: Rollout = Rollout()
     warnings: tuple[str, ...] = ()
     summary: Summary = Summary()
-
-    def command(self, options: str = "") -> str:
-        """Return how to make this plan again, for messages. A plan does not hold every option."""
-        known = {"--limit": self.limit, "--config": self.config}
-        given = "".join(f" {name} {shlex.quote(text)}" for name, text in known.items() if text)
-        inventory = shlex.quote(self.inventory)
-        rest = "with the same -r, --package and password options, if there were any"
-        return f"fleetbuild plan {inventory}{given}{options} ({rest})"
 
     @property
     def unblocked_groups(self) -> tuple[PlannedGroup, ...]:

@@ -36,6 +36,7 @@ class NodeResult(Frozen):
     log: str | None = None  # what Ansible printed in the run that failed
     kept: tuple[KeptRelease, ...] = ()
     hook_failed: bool = False  # rollout.after failed, so the node may still be drained
+    held: bool = False  # another controller is changing it; this run changed nothing there
     damaged: bool = False  # whether its release is damaged or lost, so that it must be reinstalled
 
 

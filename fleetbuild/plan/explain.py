@@ -35,7 +35,8 @@ from fleetbuild.state import StateDir
 from fleetbuild.text import count
 
 _CHANGING = (
-    "unknown: an apply is changing this node, or was stopped while it did; `fleetbuild status` asks"
+    "unknown: an apply is changing this node, or was stopped while it did; ask it:"
+    " fleetbuild status INVENTORY"
 )
 
 

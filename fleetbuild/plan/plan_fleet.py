@@ -157,6 +157,11 @@ def plan_fleet(
         facts_source=facts_source,
         timeout=timeout,
         config_file=config_file,
+        options={
+            "package": tuple(packages),
+            "target": tuple(targets),
+            **(requirements.files if requirements else {}),
+        },
         revoked=revoked,
     )
 

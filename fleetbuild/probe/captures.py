@@ -40,7 +40,7 @@ def load_captures(
         what = "is not a folder" if directory.exists() else "does not exist"
         raise CaptureError(
             f"The captures in {directory} cannot be read: it {what}.",
-            "Name a folder that `fleetbuild facts --save DIR` wrote.",
+            "Name a folder that `fleetbuild facts INVENTORY --save DIR` wrote.",
         )
     with _report_os_errors(directory, "read"):
         return {name: _load(directory, name, tuple(sections)) for name in names}

@@ -72,7 +72,7 @@ try-image: Try the image there, and see whether it has {python}; then plan again
 unblock: Find out what blocks it, such as the disk, then run again.
 unblock-lock: Find out what it waits for (fuser {path}), then run again.
 unblock-mount: Find out why (dmesg, findmnt -T {path}), and mount it writable or set another install path; then run again.
-wait-for-run: Wait for that run, then run again. If it is dead, its lease ends in {number} min, or at once with: rm {path}
+wait-for-run: Wait for that run, then run again, or let apply wait: --wait. If it is dead, its lease ends in {number} min, or at once with: rm {path}
 write-counter: Find out who changed it; then write the highest counter into it, or: rm {path}
 """.strip().splitlines()  # noqa: E501 (a sentence is a line)
 )
@@ -124,7 +124,7 @@ def _filled(text, values, arguments):
         filling["path"] in _folders(arguments) or filling["path"].startswith("/etc/")
     ):
         raise ValueError  # neither all releases nor the signers are removed
-    filling["python"] = arguments.get("python", "")
+    filling["python"] = (arguments.get("spec") or arguments).get("python", "")
     return _HOLE.sub(lambda hole: str(filling[hole.group(1)]), text)
 
 
@@ -166,5 +166,9 @@ def _ours(named, arguments):
 
 
 def _folders(arguments):
-    named = [arguments.get("root"), arguments.get("staging"), "/etc/fleetbuild"]
-    return [folder for folder in named if folder]
+    spec = arguments.get("spec")
+    if not spec:
+        return ["/etc/fleetbuild"]
+    path, release = spec.get("path", "/opt/fleetbuild").rstrip("/"), spec.get("release", "default")
+    named = [path, *([f"{path}/{release}"] if release != "default" else [])]
+    return [*named, *(f"{folder}/wheels" for folder in named), "/etc/fleetbuild"]

@@ -107,7 +107,8 @@ def _worded(reply: dict[str, Any], arguments: dict[str, Any], host: str) -> dict
     if isinstance(inner, dict):
         reply = {**reply, "verification": _worded(inner, arguments, host)}
     if "fix" in reply:  # an empty one stays in the reply: roles read it
-        reply = {**reply, "fix": advice.sentence(reply["fix"], arguments)}
+        fix = advice.sentence(reply["fix"], arguments)
+        reply = {**reply, "fix": fix, "advice": reply["fix"][0] if fix else ""}
     said = [name for name in ("msg", "reason", "took_over") if reply.get(name)]
     return {**reply, **{name: f"{host} says: {reply[name]}" for name in said}}
 

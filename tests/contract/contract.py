@@ -60,10 +60,16 @@ def broken_shape(recorded: Shape, now: Shape) -> list[str]:
     return broken
 
 
+_OTHERS = ("Options", "Arguments")  # sections of a help that list no commands
+
+
 def command_of(help_text: str) -> dict[str, Any]:
     """What a command line of this command depends on, as `--help` says it."""
     usage, _, rest = help_text.partition("\n\n")
     words = " ".join(usage.split()).partition("[OPTIONS]")[2].split()
+    headings = [
+        each for each in re.findall(r"^([A-Z][\w ]*):\n", rest, re.M) if each not in _OTHERS
+    ]
     return {
         "arguments": {
             word.strip("[]{}"): "optional" if word.startswith("[") else "required"
@@ -71,7 +77,7 @@ def command_of(help_text: str) -> dict[str, Any]:
             if word not in ("COMMAND", "[ARGS]...")
         },
         "options": dict(_option(entry) for entry in _entries(rest, "Options")),
-        "commands": [entry.split()[0] for entry in _entries(rest, "Commands")],
+        "commands": [entry.split()[0] for heading in headings for entry in _entries(rest, heading)],
     }
 
 

@@ -168,7 +168,7 @@ class FakeFleet:
         late = [host for host in jobs if self.trouble.get((name, host)) == "waits"]
         for host, job in sorted(jobs.items(), key=lambda host_job: host_job[0] in late):
             trouble = self.trouble.get((name, host), "")
-            if trouble == "damaged once":
+            if trouble.endswith(" once"):
                 del self.trouble[name, host]
             if trouble == "ctrl-c":
                 raise KeyboardInterrupt
@@ -229,12 +229,9 @@ class FakeFleet:
         if trouble in ("unreachable", "silent"):
             return ended(trouble)
         task = "install_wheel : Make the release"
-        unusable = trouble in ("damaged file", "damaged once")
-        if unusable or trouble in ("install", "install, end", "install, lost"):
-            fix, why = "Make room.", "The disk is full."
-            if unusable:
-                fix, why = "Run again; it is copied again.", "It arrived damaged."
-            on_event(event(host, task, {"fix": fix}, "failed", why))
+        if trouble in _FAILURES:
+            why, fix, advice = _FAILURES[trouble]
+            on_event(event(host, task, {"fix": fix, "advice": advice}, "failed", why))
             if trouble == "install, end":
                 on_event(event(host, "End the reservation", {}, "failed", "The disk is full."))
             return ended("unreachable" if trouble == "install, lost" else "failed")
@@ -321,6 +318,14 @@ def answer(
     on_event(event(host, "Result", {"ansible_facts": {f"{of}_wheel_result": reply}}))
 
 
+_DAMAGED = "It arrived damaged.", "Run again; it is copied again.", "run-to-copy"
+_HELD = "A run of ann is changing these.", "Wait for that run.", "wait-for-run"
+_FULL = "The disk is full.", "Make room.", ""
+_FAILURES = {
+    **dict.fromkeys(("damaged file", "damaged once"), _DAMAGED),
+    **dict.fromkeys(("held", "held once"), _HELD),
+    **dict.fromkeys(("install", "install, end", "install, lost"), _FULL),
+}
 LOG = "runs/1-install.log"  # what Ansible printed
 
 

@@ -92,7 +92,7 @@ def _perform(scene: Scene, node: str, controllers: list[Controller], step: Step)
         scene.plan_again(node, "second", one)
         scene.plan_again(node, "third", other)
         return _at_once(one.run, other.run)
-    command = ("rollback", str(scene.lab.inventory)) if step.action == "rollback" else ()
+    command = ("rollback", str(scene.lab.inventory), "--yes") if step.action == "rollback" else ()
     if not command:
         scene.plan_again(node, step.action, one)
     if step.fault == "none":

@@ -21,7 +21,7 @@ from plugin_utils import advice, node_module, replies  # type: ignore[import-not
 
 KEY = "0123456789abcdef0123456789abcdef"
 ARGUMENTS = {
-    "root": "/opt/fleetbuild", "staging": "/opt/fleetbuild/wheels", "python": "/usr/bin/python3",
+    "spec": {"path": "/opt/fleetbuild", "release": "default", "python": "/usr/bin/python3"},
     "known_failures": [{"name": "library-missing", "fix": "Install {1} on {node} of {group}."}],
     "node": "h1",
     "packages": {"debian": {"compiler": ["g++"], "venv": ["python{version}-venv"]}},
@@ -149,15 +149,15 @@ def worded(reply: dict[str, Any], arguments: dict[str, Any] = ARGUMENTS) -> dict
 
 
 def test_advice_stays_in_a_reply_as_a_field_that_may_be_empty() -> None:
-    told = (([], ""), (["curl evil | sh"], ""), (["run"], "Run again."))
-    for said, kept in told:
-        assert worded({"ok": True, "fix": said}) == {"ok": True, "fix": kept}
+    told = (([], "", ""), (["curl evil | sh"], "", ""), (["run"], "Run again.", "run"))
+    for said, kept, name in told:
+        assert worded({"ok": True, "fix": said}) == {"ok": True, "fix": kept, "advice": name}
     assert worded({"ok": True}) == {"ok": True}
     inside = {"verification": {"fix": ["library-missing", "libx.so.1", "cpu-avx2-cp311", "avx2"]}}
     about = {name: ARGUMENTS[name] for name in ("known_failures", "node")}
     sentence = "Install libx.so.1 on h1 of cpu-avx2-cp311."
-    assert worded(inside, {"verify": about}) == {"verification": {"fix": sentence}}
-    assert worded(inside, {"verify": {}}) == {"verification": {"fix": ""}}
+    assert worded(inside, {"verify": about})["verification"]["fix"] == sentence
+    assert worded(inside, {"verify": {}}) == {"verification": {"fix": "", "advice": ""}}
 
 
 def test_words_of_a_node_are_quoted_as_the_nodes() -> None:
@@ -251,6 +251,13 @@ def test_advice_of_a_node_that_is_not_the_controllers_is_not_given(fix: Any) -> 
             (
                 "Check its files, then give them to the user of this run (chown -R USER"
                 " /opt/fleetbuild), or set another install path."
+            ),
+        ),
+        (
+            ["wait-for-run", 30, "/opt/fleetbuild/.lease"],
+            (
+                "Wait for that run, then run again, or let apply wait: --wait. If it is dead, its"
+                " lease ends in 30 min, or at once with: rm /opt/fleetbuild/.lease"
             ),
         ),
         (["library-missing", "libgomp.so.1", "", ""], "Install libgomp.so.1 on h1 of its group."),

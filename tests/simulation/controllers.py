@@ -136,7 +136,8 @@ class _Host:
         if isinstance(reply, Exception):
             result = reply.result if isinstance(reply, TaskFailed) else {}
             if isinstance(reply, release.Problem):
-                result = {"fix": _advice.sentence(reply.fix, {})}
+                fix = _advice.sentence(reply.fix, {"spec": {"path": PATH}})
+                result = {"fix": fix, "advice": reply.fix[0] if fix else ""}
             problem = TaskFailed(str(reply), result)
             self.tell(TaskEvent(self.node.name, self.task, "failed", result, str(reply)))
             self.outcome = HostRun("failed", str(reply), log="log")

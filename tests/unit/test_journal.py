@@ -87,3 +87,5 @@ def test_the_last_apply_of_the_same_packages_says_how_long_a_step_takes(tmp_path
     assert journal.step_seconds(["torch"]) == {"new": 21, "old": 51}
     assert Journal(tmp_path / "b.jsonl").step_seconds(["hnswlib"]) == {"new": 3}
     assert journal.step_seconds(["hnswlib", "torch"]) == {}
+    apply(["torch"], ("new", 70, 2))  # stopped after its canaries
+    assert journal.step_seconds(["torch"]) == {"new": 70}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import fleetbuild
 from fleetbuild import this_machine
@@ -213,10 +213,47 @@ def test_env_is_for_shells_units_and_notebooks(cli: Cli, user: Path) -> None:
     assert unit[0] == "[Service]"
     assert unit[1] == f'Environment="PATH={user}/current/bin:/usr/local/bin:/usr/bin:/bin"'
     kernel = cli("env", "--format", "jupyter")
-    assert json.loads(kernel.stdout)["argv"][0] == f"{user}/current/bin/python"
-    assert "ipykernel is not in this release" in kernel.stderr
+    assert kernel.returncode == 2
+    assert "This release lacks ipykernel" in kernel.stderr
     (made / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
-    assert not cli("env", "--format", "jupyter").stderr
+    kernel = cli("env", "--format", "jupyter")
+    assert json.loads(kernel.stdout)["argv"][0] == f"{user}/current/bin/python"
+    assert not kernel.stderr
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_env_writes_where_systemd_and_jupyter_read(
+    user: Path, monkeypatch: pytest.MonkeyPatch, uid: int
+) -> None:
+    (release(user) / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
+    written: dict[str, str] = {}
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    monkeypatch.setattr(Path, "write_text", lambda at, text, **_: written.update({str(at): text}))
+    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
+
+    def env(*words: str) -> Result:
+        return CliRunner().invoke(app, ["env", *words])
+
+    unit = env("--format", "systemd", "--install", "train")
+    assert env("--format", "jupyter", "--install", "fleet").exit_code == 0
+    home = Path.home()
+    places = (
+        ["/etc/systemd/system", "/usr/local/share"]
+        if uid == 0
+        else [f"{home}/.config/systemd/user", f"{home}/.local/share"]
+    )
+    drop_in = f"{places[0]}/train.service.d/fleetbuild.conf"
+    assert list(written) == [drop_in, f"{places[1]}/jupyter/kernels/fleet/kernel.json"]
+    assert written[drop_in].startswith("[Service]\n")
+    assert f"Wrote {drop_in}.\nNext: systemctl {'' if uid == 0 else '--user '}" in unit.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("--install", "x"), ("--format", "systemd", "--install", "../x")]
+)
+def test_env_refuses_a_file_that_nobody_reads(cli: Cli, user: Path, words: tuple[str, ...]) -> None:
+    release(user)
+    assert cli("env", *words).returncode == 2
 
 
 def test_plan_says_what_it_takes(user: Path) -> None:

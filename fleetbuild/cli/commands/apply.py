@@ -35,6 +35,11 @@ RollbackOnFailure = Annotated[
     ),
 ]
 
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Wait for nodes that another controller is changing, then go on."),
+]
+
 
 def apply(
     *,
@@ -42,6 +47,7 @@ def apply(
     packages: options.PackageOptions,
     yes: options.Yes = False,
     rollback_on_failure: RollbackOnFailure = False,
+    wait: Wait = False,
     nodes: options.NodeOptions,
     cluster: options.ClusterOptions,
     output: options.OutputOptions,
@@ -55,7 +61,6 @@ def apply(
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import result as report
         from fleetbuild.cli.show.plan import hook_lines
-        from fleetbuild.cli.show.text import state_option
 
         planning = {"config": nodes.config, "limit": nodes.limit, **vars(packages)}
         if steps.is_plan(what) if what is not None else _means_last_plan(run, **planning):
@@ -64,8 +69,9 @@ def apply(
             made = fleetbuild.read_plan(file)
             made.require_ssh()
             run.out.say(*hook_lines(made))
+            run.out.hints.note(**made.options)
             config = Path(made.config) if made.config else None
-            nodes, asked = replace(nodes, limit=made.limit, config=config), None
+            nodes, shown = replace(nodes, limit=made.limit, config=config), None
             fleet = steps.open_fleet(
                 run, made.inventory, command="apply", nodes=nodes, cluster=cluster
             )
@@ -77,32 +83,22 @@ def apply(
             listed, package = packages.listed(), packages.package
             if not listed.requirements:
                 package = package or _packages_of_last_plan(run, fleet, yes=yes)
-            asked = f"{replace(packages, package=package).again}{nodes.again}"
+            run.out.hints.note(package=package)
             facts, seconds = steps.probe(run, fleet)
-            made, resolving = steps.plan(
+            shown, resolving = steps.plan(
                 run, fleet, facts, packages=package, requirements=listed, targets=packages.target
             )
+            made = shown
             fleet.save_plan(made)
             steps.show_plan(run, fleet, made, seconds, resolving)
-            ways_in = f"{nodes.logins}{steps.cluster_options(cluster)}"
-            ways_in += state_option(output.state_dir)
-            if not _agreed(run, made.summary.nodes_to_change, ways_in, yes=yes):
+            if made.summary.nodes_to_change and not steps.agreed(
+                run, "Apply this plan?", "fleetbuild apply", yes=yes
+            ):
                 run.out.say("Nothing was changed.")
                 return
-        work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure)
-        shown = made if asked is not None else None
+        work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure, wait=wait)
         result = steps.run_task(run, fleet, work, made.changes, shown=shown)
-        run.out.say(
-            *report.places(made, result, output.state_dir),
-            report.next_command(
-                made,
-                result,
-                output.state_dir,
-                again=nodes.again,
-                logins=nodes.logins,
-                options=asked,
-            ),
-        )
+        run.out.say(*report.places(made, result), report.next_command(made, result))
 
 
 def _means_last_plan(run: Session, **planning: Any) -> bool:
@@ -124,14 +120,11 @@ def _means_last_plan(run: Session, **planning: Any) -> bool:
 def _refuse_planning_options(file: Path | str, **options_: Any) -> None:
     for name, value in options_.items():
         if value or value == "":
-            values = value if isinstance(value, list) else [value]
-            named = (shlex.quote(str(value)) if value else name.upper() for value in values)
-            again = " ".join(f"--{name} {each}" for each in named)
             raise UsageError(
                 f"--{name} does not go with a saved plan, which names its own."
                 if name in ("config", "package")
                 else f"--{name} does not go with a saved plan, which is applied as a whole.",
-                f"Plan again with it: fleetbuild apply {_inventory_of(file)} {again}",
+                f"Plan again with it: fleetbuild apply {shlex.quote(_inventory_of(file))}",
             )
 
 
@@ -149,25 +142,15 @@ def _packages_of_last_plan(run: Session, fleet: Fleet, *, yes: bool) -> list[str
     last = None if fleet.packages else fleet.last_plan()
     if last is None or last.inventory != fleet.inventory.source:
         return None
-    named = " ".join(f"--package {shlex.quote(package)}" for package in last.packages)
+    run.out.hints.note(package=list(last.packages))
+    again = "fleetbuild apply INVENTORY"
     if not yes and not at_terminal():
         raise UsageError(
             "No package is named.",
-            f"To take the packages of the last plan: fleetbuild apply {last.inventory} {named}",
+            f"To take the packages of the last plan: {again}",
         )
     packages = ", ".join(last.packages)
     run.out.say(f"No package is named. The packages of the last plan: {packages}")
     if not yes and not run.out.ask("Take these packages?"):
-        raise UsageError("No package is named.", f"Name packages, such as: {named}")
+        raise UsageError("No package is named.", f"Name packages, such as: {again}")
     return list(last.packages)
-
-
-def _agreed(run: Session, nodes_to_change: int, options_: str, *, yes: bool) -> bool:
-    if yes or nodes_to_change == 0:
-        return True
-    if not at_terminal():
-        raise UsageError(
-            "Standard input is not a terminal, and apply asks before it changes nodes.",
-            f"Add --yes, or apply the saved plan: fleetbuild apply{options_}",
-        )
-    return run.out.ask("Apply this plan?")

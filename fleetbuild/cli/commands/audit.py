@@ -42,7 +42,6 @@ def _audit_one(
 ) -> int:
     import fleetbuild
     from fleetbuild.cli.show import audit as report
-    from fleetbuild.cli.show.check import progress
 
     wheel_audit = fleetbuild.audit_wheel(wheel)
     verdicts = {}
@@ -53,7 +52,7 @@ def _audit_one(
             requires=wheel_audit.requires,
             emulate=emulate,
             state_dir=output.state_dir,
-            progress=progress(run.out),
+            progress=run.out.warn,
         )
     if output.json:
         run.out.document(report.audit_document(wheel_audit, verdicts))

@@ -117,7 +117,7 @@ def check(
             import_from=import_,
             export_to=export,
             state_dir=output.state_dir,
-            progress=report.progress(run.out),
+            progress=run.out.warn,
             **fleet,
         )
         if output.json:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.cli import options
-from fleetbuild.cli.show.text import clean, count
+from fleetbuild.cli.show.text import advice, clean, count
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +46,7 @@ def table(findings: Sequence[Finding]) -> Table:
 
     rows = Table(box=None, pad_edge=False, show_header=False)
     for finding in findings:
-        lines = clean(finding.found) + (f"\nfix: {clean(finding.fix)}" if finding.fix else "")
+        lines = clean(finding.found) + (f"\nfix: {advice(finding.fix)}" if finding.fix else "")
         rows.add_row(Text(finding.state, style=_STYLES[finding.state]), finding.what, lines)
     return rows
 

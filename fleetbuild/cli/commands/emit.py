@@ -9,14 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
 
 import fleetbuild
 from fleetbuild import UsageError
-from fleetbuild.cli.familiar import Command, refuse
+from fleetbuild.cli.familiar import Command, SectionedGroup, refuse
 from fleetbuild.cli.options import OutputOptions, expand
 from fleetbuild.cli.session import Session
 
@@ -56,8 +55,11 @@ def _options_of(command: Any) -> set[str]:
     return {name for param in command.params for name in param.opts}
 
 
-class KindGroup(TyperGroup):
+class KindGroup(SectionedGroup):
     """The kinds as commands. One of an extension is loaded when its command is shown or run."""
+
+    sections: ClassVar = {"Commands": ("k8s", "helm", "labels")}
+    rest: ClassVar = "Rarely needed"
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all kinds."""
@@ -76,7 +78,8 @@ class KindGroup(TyperGroup):
         if args and args[0] not in self.list_commands(ctx):
             kinds = ", ".join(self.list_commands(ctx))
             refuse(
-                f"fleetbuild emit does not accept {args[0]!r} as a kind.", f"Use one of: {kinds}."
+                f"{ctx.command_path} does not accept {args[0]!r} as a kind.",
+                f"Use one of: {kinds}.",
             )
         return super().resolve_command(ctx, args)
 

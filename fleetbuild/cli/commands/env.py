@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetbuild import UsageError
 from fleetbuild.cli import options
 from fleetbuild.cli.commands.run import Release
 from fleetbuild.cli.session import Session
@@ -39,10 +42,21 @@ FormatOption = Annotated[
     ),
 ]
 
+Install = Annotated[
+    str | None,
+    typer.Option(
+        "--install",
+        metavar="NAME",
+        help="Write the file where systemd or Jupyter reads it: as a drop-in of the unit NAME, or"
+        " as the kernel NAME; for all users as root, else for you.",
+    ),
+]
+
 
 def env(
     release: Release = "default",
     format: FormatOption = Format.SHELL,  # noqa: A002 (the option's name)
+    install: Install = None,
     config: options.Config = None,
     state_dir: options.StateDir = options.STATE_DIR,
 ) -> None:
@@ -54,20 +68,50 @@ def env(
         from fleetbuild.cli import steps
 
         installed = steps.release_here(release, config)
+        if format == Format.JUPYTER and not installed.has_module("ipykernel"):
+            raise UsageError(
+                "This release lacks ipykernel, so Jupyter cannot start it as a kernel.",
+                "Add it under packages: in fleetbuild.yml, then run: fleetbuild apply INVENTORY",
+            )
+        text = _TEXTS[format](installed)
+        if install is None:
+            run.out.text(text)
+            return
+        file = _place(format, install)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except (PermissionError, NotADirectoryError) as problem:
+            raise UsageError(
+                f"{file} cannot be written: {problem.strerror}.",
+                "Leave out --install to print the file, and write it where you may.",
+            ) from None
+        run.out.say(f"Wrote {file}.")
         if format == Format.SYSTEMD:
-            run.out.text(_systemd_lines(installed))
-        elif format == Format.JUPYTER:
-            run.out.text(_kernel_json(installed))
-            if not installed.has_module("ipykernel"):
-                run.out.warn(_NO_KERNEL)
-        else:
-            run.out.text(_shell_exports(installed))
+            user = "" if os.geteuid() == 0 else "--user "
+            run.out.say(f"Next: systemctl {user}daemon-reload && systemctl {user}restart {install}")
 
 
-_NO_KERNEL = (
-    "warning: ipykernel is not in this release, so Jupyter cannot start this kernel. Add it under"
-    " packages:, and apply."
-)
+def _place(format_: Format, name: str) -> Path:
+    """Return the file from which systemd or Jupyter reads these settings."""
+    if format_ == Format.SHELL:
+        raise UsageError(
+            "--install goes with --format systemd and --format jupyter.",
+            'For shells, add this line to ~/.profile: eval "$(fleetbuild env)"',
+        )
+    if not re.fullmatch(r"[A-Za-z0-9][\w.@-]*", name, re.ASCII):
+        raise UsageError(
+            f"{name!r} is not a name for a unit or a kernel.", "Use letters, digits, -, _ and dots."
+        )
+    root = os.geteuid() == 0
+    if format_ == Format.JUPYTER:
+        data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+        folder = Path("/usr/local/share" if root else data).expanduser()
+        return folder / "jupyter" / "kernels" / name / "kernel.json"
+    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    folder = Path("/etc/systemd/system" if root else f"{config}/systemd/user").expanduser()
+    unit = name if "." in name else f"{name}.service"
+    return folder / f"{unit}.d" / "fleetbuild.conf"
 
 
 def _shell_exports(release: InstalledRelease) -> str:
@@ -96,3 +140,10 @@ def _kernel_json(release: InstalledRelease) -> str:
         "env": {"VIRTUAL_ENV": str(release.current)},
     }
     return json.dumps(kernel, indent=2) + "\n"
+
+
+_TEXTS = {
+    Format.SHELL: _shell_exports,
+    Format.SYSTEMD: _systemd_lines,
+    Format.JUPYTER: _kernel_json,
+}

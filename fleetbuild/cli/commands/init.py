@@ -36,7 +36,7 @@ def init(
         if folder == "recipe":
             if package is None:
                 raise fleetbuild.UsageError(
-                    "fleetbuild init recipe needs a package.",
+                    "init recipe needs a package.",
                     "Name it: fleetbuild init recipe NAME==VERSION. A folder called recipe is "
                     "written as ./recipe",
                 )

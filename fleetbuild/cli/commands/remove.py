@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
 
 from fleetbuild import UsageError
 from fleetbuild.cli import options
-from fleetbuild.cli.session import at_terminal
 
 InstallPath = Annotated[
     str | None,
@@ -38,7 +36,7 @@ def remove(
     with output.session(events=True) as run:
         from fleetbuild.cli import steps
         from fleetbuild.cli.show.status import to_remove
-        from fleetbuild.cli.show.text import fold, state_option
+        from fleetbuild.cli.show.text import fold
 
         if install_path is not None and (
             not install_path.startswith("/") or install_path.startswith("//")
@@ -52,17 +50,8 @@ def remove(
                 run.out.say(f"All {called} below {install_path} are removed from {names}, if any.")
             elif not output.json:
                 run.out.say(*to_remove(called, steps.status(run, fleet, offline=False)))
-            if output.json or not at_terminal():
-                path = f" --install-path {shlex.quote(install_path)}" if install_path else ""
-                options_ = f"{path}{nodes.again}{steps.cluster_options(cluster)}"
-                options_ += state_option(output.state_dir)
-                raise UsageError(
-                    "Nothing was removed: standard input is not a terminal, and remove asks first.",
-                    f"Run: fleetbuild remove {shlex.quote(inventory)}{options_} --yes",
-                )
-            if not run.out.ask("Remove them?"):
-                run.out.say("Nothing was changed.")
-                return
+        if not steps.agreed(run, "Remove them?", "fleetbuild remove INVENTORY --yes", yes=yes):
+            return
         steps.run_task(
             run, fleet, lambda: fleet.remove(install_path=install_path), failed="failed to remove"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fleetbuild.cli import options
-from fleetbuild.cli.session import at_terminal
 
 
 def rollback(
@@ -14,16 +13,14 @@ def rollback(
     cluster: options.ClusterOptions,
     output: options.OutputOptions,
 ) -> None:
-    """Go back to the previous release on every node. At a terminal, ask first."""
+    """Go back to the previous release on every node, and ask before."""
     with output.session(events=True) as run:
         from fleetbuild.cli import steps
         from fleetbuild.cli.show.status import going_back
 
         fleet = steps.open_fleet(run, inventory, command="rollback", nodes=nodes, cluster=cluster)
-        # Only a person is asked: scripts ran `rollback INVENTORY` before there was a --yes.
-        if not yes and not output.json and at_terminal():
+        if not (yes or output.json):
             run.out.say(*going_back(steps.status(run, fleet, offline=False)))
-            if not run.out.ask("Roll back?"):
-                run.out.say("Nothing was changed.")
-                return
+        if not steps.agreed(run, "Roll back?", "fleetbuild rollback INVENTORY --yes", yes=yes):
+            return
         steps.run_task(run, fleet, fleet.rollback, failed="failed to roll back")

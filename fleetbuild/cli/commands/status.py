@@ -12,11 +12,17 @@ Offline = Annotated[
     bool, typer.Option("--offline", help="Use the facts of the last probe, and show their age.")
 ]
 
+Packages = Annotated[
+    bool,
+    typer.Option("--packages", help="Show all packages of each node."),
+]
+
 
 def status(
     *,
     inventory: options.InventoryArgument,
     offline: Offline = False,
+    packages: Packages = False,
     detailed_exitcode: options.Detailed = False,
     nodes: options.NodeOptions,
     cluster: options.ClusterOptions,
@@ -30,7 +36,6 @@ def status(
     with output.session() as run:
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import status as report
-        from fleetbuild.cli.show.text import state_option
 
         if offline:
             steps.refuse_without_ssh("--offline", timeout=nodes.timeout, forks=nodes.forks)
@@ -41,13 +46,9 @@ def status(
         if output.json:
             run.out.document(report.status_document(statuses))
         else:
-            run.out.show(report.status_table(statuses, every_node=output.verbose))
-            named = steps.cluster_options(cluster)
-            state = state_option(run.state_dir)
-            ending = report.status_ending(
-                statuses, inventory, cluster=named, state=state, options=nodes.again
-            )
-            run.out.say("", *ending)
+            table = report.status_table(statuses, every_node=output.verbose, packages=packages)
+            run.out.show(table)
+            run.out.say("", *report.status_ending(statuses))
         run.exit_code = 3 if any(node.state == "unreachable" for node in statuses.values()) else 0
         if detailed_exitcode and run.exit_code == 0 and report.drifted_nodes(statuses):
             run.exit_code = 10

@@ -63,7 +63,7 @@ def check(
         elif removed:
             run.out.say(*(f"Damaged and removed: {path}" for path in removed))
             run.out.say(
-                "Next: fleetbuild plan INVENTORY builds or fetches them again if they are needed"
+                "Next: fleetbuild plan INVENTORY, which builds or fetches them again if needed"
             )
         else:
             run.out.say("Every wheel and download is intact.")

@@ -58,6 +58,7 @@ class Row:
     succeeded: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     awaited: dict[str, float] = field(default_factory=dict)  # silent nodes, and since when
+    unprobed: set[str] = field(default_factory=set)  # nodes that a probe under way waits for
 
     def elapsed(self, now: float) -> float:
         """Return how long this group has taken."""
@@ -68,6 +69,8 @@ class Row:
         if self.awaited and self.ended is None:
             seconds = max(now - since for since in self.awaited.values())
             return f"waiting for {fold(self.awaited, 60)} ({seconds:.0f} s)", ""
+        if self.stage == "probe" and self.unprobed:
+            return f"waiting for {fold(self.unprobed, 60)}", ""
         if self.wave and self.state == "failed":
             return f"{len(self.nodes & self.succeeded)} of {count(len(self.nodes), 'node')}", ""
         at_work = (name for name, at in self.working.items() if at == self.stage)
@@ -124,6 +127,9 @@ class Board:
             # A node without a group changes no row but the one for all; its count is the run's.
             if row.state == "running" and (event.node is None or event.total or row is self._all):
                 message = "" if event.node else event.message
+                if event.stage == "probe" and event.node:
+                    left = row.unprobed if row.stage == "probe" else row.nodes
+                    row.unprobed = set() if event.done == event.total else left - {event.node}
                 _note(row, event.model_copy(update={"node": None, "message": message}), now)
 
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fleetbuild.audit.verdict import VERDICT_WORDS
-from fleetbuild.cli.show.output import Output
 from fleetbuild.cli.show.text import clean, count, fold
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-def progress(out: Output) -> Callable[[str], None]:
-    """Return what shows the step at hand: on a terminal, a line on stderr."""
-    return out.warn if out.live or out.verbose else lambda _: None
 
 
 def check_table(report: CheckReport, *, every_row: bool = False) -> Table:

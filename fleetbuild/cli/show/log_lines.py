@@ -1,7 +1,8 @@
 """A run's events as sentences: the lines of a log, and what a terminal shows above its rows.
 
 In: events. Out: lines to print. Their number is bounded: work that goes on has a line in `PACE`
-seconds for each group, and nodes that fail for the same reason share one.
+seconds for each group, and nodes that fail share one. The reason of a failure, and what to do, are
+told once: at the end of the run, or by `without_end` if it is interrupted.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ class LogLines:
         self._failures_only = failures_only and not verbose
         self._verbose = verbose
         self._told: dict[str, float] = {}  # when a group last had a line
-        self._alike: dict[str, Trouble] = {}  # nodes that failed, until their lines are printed
-        self._silent: dict[str, Trouble] = {}  # nodes that did not answer: the end says why
+        self._failed: dict[str, Trouble] = {}  # nodes that failed or did not answer
+        self._silent: set[str] = set()  # nodes that the probe did not reach
+        self._new: dict[str, list[str]] = {}  # nodes by what happened, until their line is printed
         self._awaited: set[tuple[str, str | None]] = set()  # each stage of a node is shown once
 
     def take(self, event: Event, at: float) -> list[str]:
@@ -79,9 +81,12 @@ class LogLines:
         if not self._verbose and event.node and not event.package and event.state != "waiting":
             if event.state in ("failed", "unreachable"):
                 self._note(event)
-            if event.stage in ("check", "probe", "label") or event.node in self._alike:
+            if event.stage in ("check", "probe", "label") or event.node in self._failed:
                 ended = event.stage == "probe" and event.done == event.total
                 return [*self.failed_nodes(), *self._probed(event)] if ended else []
+        if not self._verbose and event.package and event.state == "failed":
+            what = _FAILED.get(event.stage, "failed")
+            self._failed[event.package] = (what, event.message, event.fix, event.log)
         if event.state == "waiting" and not self._verbose:
             if (event.stage, event.node) in self._awaited:
                 return []
@@ -94,24 +99,24 @@ class LogLines:
         return lines
 
     def without_end(self) -> list[str]:
-        """Return the lines for all nodes that failed, of a run that names none at its end."""
-        self._alike |= self._silent
-        return self.failed_nodes()
-
-    def failed_nodes(self) -> list[str]:
-        """Return the lines for the nodes that failed since the last call."""
-        lines, self._alike = troubles(self._alike), {}
+        """Return why all nodes failed, of a run that does not come to its end."""
+        lines = troubles(self._failed)
         return [line if line.startswith("  ") else stamped(line) for line in lines]
 
+    def failed_nodes(self) -> list[str]:
+        """Return the lines for the nodes that failed since the last call; the end says why."""
+        new, self._new = self._new, {}
+        return [stamped(f"{what}: {fold(names)}") for what, names in new.items()]
+
     def _note(self, event: Event) -> None:
-        if event.node is None or event.node in self._silent:
+        if event.node is None or event.node in self._failed:
             return
         what = "unreachable" if event.state == "unreachable" else _FAILED.get(event.stage, "failed")
-        trouble = (what, event.message, event.fix, event.log)
+        self._failed[event.node] = (what, event.message, event.fix, event.log)
         if event.state == "unreachable" and event.stage in ("check", "probe"):
-            self._silent[event.node] = trouble
+            self._silent.add(event.node)
         else:
-            self._alike[event.node] = trouble
+            self._new.setdefault(what, []).append(event.node)
 
     def _probed(self, event: Event) -> list[str]:
         if self._failures_only and not self._silent:
@@ -125,7 +130,7 @@ class LogLines:
             return True
         if event.state in ("failed", "unreachable"):
             # The end of a stage says less than the failures in it.
-            return not (self._failures_only and event.package is None and event.node is None)
+            return self._verbose or not (event.package is None and event.node is None)
         if self._failures_only:
             return event.state == "skipped"
         if event.state == "progress" or (event.node and not event.package):
@@ -135,13 +140,16 @@ class LogLines:
     def _lines(self, event: Event, at: float) -> list[str]:
         row = self._board.row(event, at)
         said, *printed = (event.message or "").strip().splitlines() or [""]
+        at_the_end = event.state in ("failed", "unreachable", "skipped") and not self._verbose
+        if at_the_end:
+            said, printed = "", []
         words = _SENTENCES.get(event.state, _went_wrong)(event, row, said)
         if event.state == "progress":
             words += f" ({duration(at - row.stage_began)} so far)"
         lines = [stamped(f"{event.group}: {words}" if event.group else words, event.time)]
         lines += quoted(printed)
         for label, text in (("fix", event.fix), ("log", event.log)):
-            if text:
+            if text and not at_the_end:
                 lines.append(f"  {label}: {clean(text)}")
         return lines
 

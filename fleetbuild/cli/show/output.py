@@ -7,11 +7,13 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from fleetbuild.cli.show.text import clean
+from fleetbuild.cli.hints import of_this_run
+from fleetbuild.cli.show.text import clean, wrapped
 from fleetbuild.errors import FleetbuildError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Output:
         self.verbose = verbose
         self.color = color
         self.written = False  # whether standard output has a document or an event
+        self.hints = of_this_run()
 
     @property
     def _people(self) -> TextIO:
@@ -67,9 +70,17 @@ class Output:
         return self.console.is_terminal and not self.console.is_dumb_terminal
 
     def say(self, *lines: str) -> None:
-        """Write lines for people, without control characters."""
-        text = "".join(clean(line, limit=LONGEST) + "\n" for line in lines)
-        Unbreakable(self._people).write(text)
+        """Write lines for people; their commands are complete."""
+        self._write(self._people, lines)
+
+    def _write(self, stream: TextIO, lines: Iterable[str]) -> None:
+        width = self.columns if stream.isatty() else UNLIMITED
+        Unbreakable(stream).write("".join(self.prose(line, width) + "\n" for line in lines))
+
+    def prose(self, line: str, width: int = 0) -> str:
+        """Return a line with complete commands, without control characters, broken at words."""
+        text = clean(self.hints.completed(line), limit=LONGEST)
+        return wrapped(text, width or self.columns)
 
     def show(self, renderable: RenderableType) -> None:
         """Write a table for people. Without a terminal, lines are neither padded nor cut."""
@@ -86,7 +97,19 @@ class Output:
 
     def document(self, document: Any) -> None:
         """Write the JSON document of a command to standard output."""
-        self.text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(self._with_commands(document), indent=2, ensure_ascii=False)
+        self.text(text + "\n")
+
+    def _with_commands(self, value: Any) -> Any:
+        """Return a document in which the commands of each fix are complete."""
+        if isinstance(value, dict):
+            return {
+                name: self.hints.completed(each)
+                if name == "fix" and isinstance(each, str)
+                else self._with_commands(each)
+                for name, each in value.items()
+            }
+        return list(map(self._with_commands, value)) if isinstance(value, list) else value
 
     def text(self, text: str) -> None:
         """Write text for programs to standard output, unchanged."""
@@ -101,8 +124,7 @@ class Output:
 
     def warn(self, text: str) -> None:
         """Write text to stderr. It may have several lines, such as a traceback; each is cleaned."""
-        lines = text.splitlines() or [""]
-        Unbreakable(sys.stderr).write("".join(clean(line, limit=LONGEST) + "\n" for line in lines))
+        self._write(sys.stderr, text.splitlines() or [""])
 
     def ask(self, question: str) -> bool:
         """Ask a yes-or-no question at the terminal."""
@@ -120,7 +142,7 @@ def fits(table: Table, width: int) -> bool:
     from rich.console import Console
     from rich.measure import Measurement
 
-    boundless = Console(width=UNLIMITED)
+    boundless = Console(width=UNLIMITED, height=1)  # with one of them, a dumb terminal has 80
     return Measurement.get(boundless, boundless.options, table).maximum <= width
 
 

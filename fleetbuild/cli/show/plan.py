@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from fleetbuild.cli.show.targets import (
     to_supply,
     why_for_target,
 )
-from fleetbuild.cli.show.text import clean, duration, fold, state_option, troubles
+from fleetbuild.cli.show.text import advice, clean, duration, fold, troubles
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedTarget, PlannedWheel
 from fleetbuild.models.plan import toolkit_origin
 from fleetbuild.state import StateDir
@@ -215,20 +216,17 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
 
 
-def next_line(
-    plan: Plan, saved: Path, state_dir: Path, captures: Path | None = None, *, logins: str = ""
-) -> str:
-    """Return where the plan is and the command to run next, with these options about passwords."""
-    elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {saved}"
-    state = state_option(state_dir)
+def next_line(plan: Plan, saved: Path, state_dir: Path) -> str:
+    """Return where the plan is and the command to run next."""
+    elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {shlex.quote(str(saved))}"
     words = [f"Saved {saved}."]
     if plan.lock == "missing":
         words.append("Next: make the index or source reachable, then plan again.")
     elif plan.targets:
-        words.append(next_for_targets(plan, f"apply{elsewhere}{logins}{state}", state))
+        words.append(next_for_targets(plan, f"apply{elsewhere}"))
     elif plan.summary.nodes_to_change:
-        step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}{logins}"
-        words.append(f"Next: {supply_first(plan)}fleetbuild {step}{state}")
+        step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
+        words.append(f"Next: {supply_first(plan)}fleetbuild {step}")
     elif plan.summary.nodes_up_to_date:
         words.append("Nothing to do.")
     elif plan.summary.nodes_unreachable:
@@ -240,8 +238,7 @@ def next_line(
     blocked: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
     odd = next((name for name, each in blocked.items() if each.state == "blocked"), None)
     if odd and not elsewhere:  # explain reads the plan in the state directory
-        facts = f" --facts {captures or 'DIR'}" if plan.facts_source == "captures" else ""
-        words.append(f"     More: fleetbuild explain {clean(odd)}{facts}{state}")
+        words.append(f"     More: fleetbuild explain {clean(shlex.quote(odd))}")
     return " ".join(words)
 
 
@@ -276,7 +273,7 @@ def _table(plan: Plan) -> Table:
             style=STYLES[symbol],
         )
     for names, node in _blocked(plan):
-        why = "\n".join(filter(None, (clean(node.reason or ""), clean(node.fix or ""))))
+        why = "\n".join(filter(None, (clean(node.reason or ""), advice(node.fix))))
         table.add_row("!", "-", str(len(names)), fold(names), "-", why, style=STYLES["!"])
     return table
 
@@ -298,8 +295,8 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "!", " ! blocked"
         what = "target" if plan.targets else "node"
         yield "!", f"     {count(len(names), what)}: {fold(names)}"
-        for said in filter(None, (node.reason, node.fix)):
-            yield "!", f"     {clean(said)}"
+        for said in filter(None, (clean(node.reason or ""), advice(node.fix))):
+            yield "!", f"     {said}"
 
 
 def _symbol(group: PlannedGroup) -> str:
@@ -356,7 +353,7 @@ def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:
     """Return the fixes for a group that is blocked as a whole."""
     fixes = [node.fix for name in group.nodes if (node := plan.nodes.get(name))]
     fixes += [target.fix for target in plan.targets.values() if target.group == group.name]
-    return list(dict.fromkeys(clean(fix) for fix in fixes if fix))
+    return list(dict.fromkeys(advice(fix) for fix in fixes if fix))
 
 
 def _file(wheel: PlannedWheel) -> str:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetbuild.cli.show.board import Board, Row
@@ -33,7 +34,7 @@ _STYLES = {"failed": "red", "done": "green"}
 def listening(out: Output, groups: Mapping[str, Sequence[str]] | None = None) -> Iterator[OnEvent]:
     """Yield the callback that shows a run in the way that fits where its output goes."""
     if out.json:
-        yield lambda event: out.text(event.model_dump_json(exclude_none=True) + "\n")
+        yield partial(_write, out)
         return
     board = Board(groups, now=time.monotonic())
     lines = LogLines(board, failures_only=out.live, verbose=out.verbose)
@@ -63,6 +64,11 @@ def listening(out: Output, groups: Mapping[str, Sequence[str]] | None = None) ->
         except BaseException:
             log.say(lines.without_end())  # otherwise the summary names them next
             raise
+
+
+def _write(out: Output, event: Event) -> None:
+    complete = event.model_copy(update={"fix": out.hints.completed(event.fix)})
+    out.text(complete.model_dump_json(exclude_none=True) + "\n")
 
 
 @contextmanager
@@ -156,7 +162,7 @@ class _Log:
             with self._lock:
                 self._last = time.monotonic()
                 if self.out.live:
-                    self.out.console.print("\n".join(lines), soft_wrap=True)
+                    self.out.console.print("\n".join(map(self.out.prose, lines)), soft_wrap=True)
                 else:
                     self.out.say(*lines)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
-from fleetbuild.cli.show.text import clean, duration, fold, quoted, state_option, troubles
+from fleetbuild.cli.show.text import clean, duration, fold, quoted, troubles
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
 from fleetbuild.models.result import LabelResult
 from fleetbuild.text import count
@@ -85,53 +83,26 @@ def wheel_lines(wheels: Sequence[WheelResult]) -> list[str]:
     return [*lines, f"{count(good, 'wheel')} taken in, {len(wheels) - good} refused."]
 
 
-def places(plan: Plan, result: Result, state_dir: Path) -> list[str]:
-    """Return where the release, the wheels and the manifests are."""
+def places(plan: Plan, result: Result) -> list[str]:
+    """Return where the release is, if a node serves it."""
     served = [node.node for node in result.nodes if node.state in ("installed", "up_to_date")]
-    lines = []
-    if served:
-        root = release_root(plan.install_path, plan.release)
-        lines.append(f"Serving    {root}/current on {fold(served)}")
-    if result.wheels:
-        lines.append(
-            f"Wheels     {state_dir / 'store'}: fleetbuild store list{state_option(state_dir)}"
-        )
-    if result.manifests:
-        lines.append(f"Manifests  {state_dir / 'manifests'}")
-    return lines
+    root = release_root(plan.install_path, plan.release)
+    return [f"Serving {root}/current on {fold(served)}."] if served else []
 
 
-def next_command(
-    plan: Plan,
-    result: Result,
-    state_dir: Path,
-    *,
-    again: str = "",
-    logins: str = "",
-    options: str | None = None,
-) -> str:
-    """Return the command to run now.
-
-    `again` are the options that name the same nodes, `logins` those about passwords, `options` all
-    options of the plan, if this command made it.
-    """
-    state = state_option(state_dir)
+def next_command(plan: Plan, result: Result) -> str:
+    """Return the command to run now."""
     if result.exit_code == 0 and plan.targets:
-        return f"Next: fleetbuild store export DIR{state}"
+        return "Next: fleetbuild store export DIR"
     if result.exit_code == 0:
-        return f"Next: fleetbuild status {clean(shlex.quote(plan.inventory))}{again}{state}"
+        return "Next: fleetbuild status INVENTORY"
     states = {node.state for node in result.nodes}
     planned = {name for name, node in plan.nodes.items() if node.state == "ok"}
     gone = any(node.state == "unreachable" and node.node in planned for node in result.nodes)
     gone = gone or bool(plan.targets)  # a build failed, and only builds were planned
     undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     retry = gone or undone or any(node.hook_failed for node in result.nodes)
-    if retry:
-        command = f"again: fleetbuild apply{logins}{state}"
-    elif options is None:
-        command = clean(plan.command(logins + state))
-    else:
-        command = clean(f"fleetbuild plan {shlex.quote(plan.inventory)}{options}{state}")
+    command = "again: fleetbuild apply" if retry else "fleetbuild plan INVENTORY"
     problems = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(problems) == 1 else "errors"
     return f"Next: fix the {word} above, then run {command}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.cli.show.text import ago, clean, fold, troubles
+from fleetbuild.cli.show.text import Trouble, ago, clean, fold, troubles
 from fleetbuild.models import NodeStatus
 from fleetbuild.text import count
 
@@ -33,42 +32,57 @@ def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
     }
 
 
-def status_table(nodes: Mapping[str, NodeStatus], *, every_node: bool = False) -> Table:
-    """Return a table with a row per node; in a large fleet, per set of nodes in the same state."""
+def status_table(
+    nodes: Mapping[str, NodeStatus], *, every_node: bool = False, packages: bool = False
+) -> Table:
+    """Return a table with a row per node; in a large fleet, per set of nodes in the same state.
+
+    `packages` adds all packages of each node; else `status_ending` names them once.
+    """
     from rich.table import Table
 
+    headings = ("node", "state", "group", "release", *(["packages"] if packages else []))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("node", "state", "group", "release", "packages", "drift"):
+    for heading in headings:
         table.add_column(heading, overflow="fold")
     rows: dict[tuple[str, ...], list[str]] = {}
     for name, node in nodes.items():
-        alike = _cells(node) if not every_node and len(nodes) > MANY else (*_cells(node), name)
+        cells = _cells(node)[: len(headings) - 1]
+        alike = cells if not every_node and len(nodes) > MANY else (*cells, name)
         rows.setdefault(alike, []).append(name)
     for cells, names in rows.items():
         label = fold(names) if len(names) == 1 else f"{len(names)}: {fold(names)}"
         first = nodes[names[0]]
         style = "yellow" if first.labels in ("wrong", "no_host") else STYLES.get(first.drift or "")
-        table.add_row(label, *cells[:5], style=style)
+        table.add_row(label, *cells[: len(headings) - 1], style=style)
     return table
 
 
 def _cells(node: NodeStatus) -> tuple[str, ...]:
-    drift = node.sentence if node.drift not in (None, "none") else ""
+    state = node.state if node.state != "ok" or node.release_id else "no release"
     cells = (
-        node.state if node.state != "ok" or node.release_id else "no release",
+        node.drift if node.drift not in (None, "none") else state,
         node.group,
         node.release_id,
         ", ".join(node.packages),
-        " ".join(filter(None, (node.reason or drift or node.sentence, _labels(node)))),
     )
     return tuple(clean(cell) if cell else "-" for cell in cells)
 
 
-def _labels(node: NodeStatus) -> str:
-    """Return the problems of the labels, with NODE for the name: equal nodes share a row."""
-    if node.labels != "no_host":
-        return node.labels_sentence
-    return node.labels_sentence.replace(f" {node.node} ", " NODE ")
+def _served(nodes: Mapping[str, NodeStatus]) -> list[str]:
+    """Return which packages are served everywhere, and where those are that are not.
+
+    Two builds of a version are the same package.
+    """
+    where: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        for package in node.packages:
+            where.setdefault(package.partition("+")[0].replace("==", " "), []).append(name)
+    serving = sum(bool(node.packages) for node in nodes.values())
+    alike = [package for package, names in where.items() if len(names) == serving]
+    lines = [f"Served everywhere: {clean(', '.join(alike))}."] if alike else []
+    others = {package: names for package, names in where.items() if package not in alike}
+    return [*lines, *(f"{clean(package)}: {fold(names)}" for package, names in others.items())]
 
 
 def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
@@ -107,25 +121,9 @@ def drifted_nodes(nodes: Mapping[str, NodeStatus]) -> list[str]:
     return [name for name, node in nodes.items() if node.drift not in (None, "none")]
 
 
-def status_ending(
-    nodes: Mapping[str, NodeStatus],
-    source: str,
-    *,
-    cluster: str = "",
-    state: str = "",
-    options: str = "",
-) -> list[str]:
-    """Return the counts, the age of the facts, and what to do about drift.
-
-    `cluster`, `state` and `options` hold the options that name the cluster, the state directory,
-    and the same nodes and passwords.
-    """
+def status_ending(nodes: Mapping[str, NodeStatus]) -> list[str]:
+    """Return problems and what to do, then the counts and the age of the facts."""
     drifted = drifted_nodes(nodes)
-    silent = [
-        name
-        for name, node in nodes.items()
-        if node.state in ("unreachable", "unknown") and node.labels != "no_host"
-    ]
     mislabelled = [name for name, node in nodes.items() if node.labels == "wrong"]
     serving = sum(node.release_id is not None for node in nodes.values())
     without_host = [node.node for node in nodes.values() if node.labels == "no_host"]
@@ -134,21 +132,35 @@ def status_ending(
         counts.append(f"{len(drifted)} drifted")
     if mislabelled:
         counts.append(f"{len(mislabelled)} with wrong labels")
-    again = clean(shlex.quote(source))
-    lines = [f"{', '.join(counts)}."]
     oldest = min((node.probed for node in nodes.values() if node.probed), default=None)
-    if oldest:
-        lines.append(f"Read {ago(oldest)}.")
-    if mislabelled:
-        fix = nodes[mislabelled[0]].labels_fix
-        named = f" {again}{options}" if fix == "verify" else cluster
-        lines.append(f"wrong labels: {fold(mislabelled)}")
-        lines.append(f"  fix: fleetbuild {fix}{named}{state}")
-    if without_host:
-        lines.append(f"labelled with this release, but not in the inventory: {fold(without_host)}")
+    if oldest and ago(oldest) != "just now":
+        counts.append(f"read {ago(oldest)}")
+    lines = troubles({name: said for name, node in nodes.items() if (said := _said(node))})
     lines += troubles(
-        {name: (nodes[name].state, nodes[name].reason, nodes[name].fix) for name in silent}
+        {
+            name: ("wrong labels", node.labels_sentence, _to_label(node))
+            if node.labels == "wrong"
+            else ("not labelled", node.labels_sentence, None)
+            for name, node in nodes.items()
+            if node.labels in ("wrong", "no_node")
+        }
     )
+    lines += _served(nodes)
+    lines.append(f"{', '.join(counts)}.")
     if drifted:
-        lines.append(f"Next: fleetbuild plan {again}{options}{state}")
+        lines.append("Next: fleetbuild plan INVENTORY")
     return lines
+
+
+def _to_label(node: NodeStatus) -> str:
+    return f"fleetbuild {node.labels_fix}{' INVENTORY' if node.labels_fix == 'verify' else ''}"
+
+
+def _said(node: NodeStatus) -> Trouble | None:
+    """Return a node's problem or note, which does not fit its row."""
+    if node.labels == "no_host":
+        return "labelled with this release, but not in the inventory", node.labels_sentence, None
+    if node.state != "ok":
+        return node.state, node.reason, node.fix
+    what = "note" if node.drift in (None, "none") else node.drift
+    return (what, node.sentence, None) if node.sentence else None

@@ -32,11 +32,11 @@ def supply_first(plan: Plan) -> str:
     return "supply the missing tools, then " if to_supply(plan) else ""
 
 
-def next_for_targets(plan: Plan, apply: str, state: str) -> str:
+def next_for_targets(plan: Plan, apply: str) -> str:
     if plan.summary.wheels_to_build or any(wheel.action == "published" for wheel in plan.wheels):
         return f"Next: {supply_first(plan)}fleetbuild {apply}"
     if plan.summary.wheels_reused:
-        return f"Every wheel is in the store. Next: fleetbuild store export DIR{state}"
+        return "Every wheel is in the store. Next: fleetbuild store export DIR"
     return "Nothing to do: every target is blocked."
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from fleetbuild.text import HIDDEN, age, clean, count, fold, natural_order, state_option
+from fleetbuild.cli.hints import of_this_run
+from fleetbuild.text import HIDDEN, age, clean, count, fold, natural_order
 
 __all__ = [
     "HIDDEN",
     "Trouble",
+    "advice",
     "age",
     "ago",
     "clean",
@@ -20,8 +23,8 @@ __all__ = [
     "quoted",
     "shortened",
     "size",
-    "state_option",
     "troubles",
+    "wrapped",
 ]
 
 
@@ -53,8 +56,8 @@ def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
         parts = (what, who, clean(_with_names(first, names, ", ")))
         lines.append(": ".join(filter(None, parts)))
         lines += quoted(_with_names(line, names, ", ") for line in rest)
-        if fix:
-            lines.append(f"  fix: {clean(_with_names(fix, names))}")
+        if fix and (line := f"  fix: {clean(_with_names(fix, names))}") not in lines:
+            lines.append(line)
         named = dict.fromkeys(logs[name] for name in names if name in logs)
         lines += [f"  log: {clean(log)}" for log in list(named)[:_MOST_LOGS]]
     return lines
@@ -90,6 +93,34 @@ def shortened(text: str, room: int) -> str:
         return text[: max(0, room - 1)] + "…"[: max(0, room)]
     head = room // 3
     return f"{text[:head]}…{text[head + 1 - room :]}"
+
+
+def advice(fix: str | None) -> str:
+    """Return what to do, with complete commands, for a cell of a table."""
+    return clean(of_this_run().completed(fix or ""))
+
+
+def wrapped(line: str, width: int) -> str:
+    """Return a line broken between words. What a reader may paste, or a program said, stays whole.
+
+    A command is one to paste after a colon, or between backticks.
+    """
+    if len(line) <= width or line.startswith("  | "):
+        return line
+    whole = [command[0].replace(" ", _GLUE) for command in _PASTED.finditer(line)]
+    glued = _PASTED.sub(lambda _: whole.pop(0), line)
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    broken = textwrap.fill(glued, width, subsequent_indent=indent, break_long_words=False,
+                           break_on_hyphens=False)  # fmt: skip
+    return broken.replace(_GLUE, " ")
+
+
+_GLUE = "\0"
+# fleetbuild's own, one between backticks, and one of a program with options or paths.
+_PASTED = re.compile(
+    r"`[^`]+`|\bfleetbuild [a-z][^`;()]*?(?=[,.]?(?:  |$|[;)`]|, |\. ))"
+    r"|(?<=: )(?:[a-z][\w-]+)(?: (?:-\S*|\S*[/=]\S*|sudo|rm))+"
+)
 
 
 def duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
 from fleetbuild.models.release import requirements
 
 _MANIFEST = """\
-# Written by fleetbuild emit for the group {group}.
+# Written by `fleetbuild emit flox` for the group {group}.
 # `flox activate` in this folder installs exactly the wheels of the release {release}, each by
 # its sha256; a file that is not the planned one is refused.
 version = 1

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from fleetbuild.emit.emission import Emission, EmittedFiles
 from fleetbuild.models import Plan, PlannedGroup, PlannedWheel, ReleaseFile, Target
 
-_HEAD = "# Written by fleetbuild emit for the group {group}.\n"
+_HEAD = "# Written by `fleetbuild emit nix` for the group {group}.\n"
 
 _RELEASE = """\
 # Install exactly the wheels of the release {release}, each by its sha256:

@@ -21,7 +21,7 @@ from fleetbuild.recipes import (
 from fleetbuild.text import fold
 
 _HEAD = """\
-# Written by fleetbuild emit windows for the group {name}.
+# Written by `fleetbuild emit windows INVENTORY` for the group {name}.
 # Builds the wheels of {packages} for this group's CPU, GPUs and Python with MSVC, and
 # checks them in a new virtual environment. Run it on a node of the group ({nodes}), in PowerShell:
 #   powershell -ExecutionPolicy Bypass -File build.ps1

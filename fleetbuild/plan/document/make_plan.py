@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from fleetbuild.extension import node_fields, plan_fields
@@ -107,6 +108,7 @@ def make_plan(
     facts_source: FactsSource = "probe",
     timeout: float | None = None,
     config_file: str | None = None,
+    options: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     named: Sequence[NamedTarget] = (),
     revoked: Revocations = NOTHING_REVOKED,
 ) -> Plan:
@@ -145,6 +147,7 @@ def make_plan(
         limit=inventory.limit,
         timeout=timeout,
         config=config_file,
+        options={name: values for name, values in options.items() if values},
         facts_source=facts_source,
         lock="missing" if missing else "complete",
         lock_problem=missing.problem if missing else None,

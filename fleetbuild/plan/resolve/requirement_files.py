@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class RequirementList(Frozen):
     indexes: tuple[str, ...] = ()  # of --index-url, --extra-index-url and --find-links
     # Normalised name -> the sha256 of the files that are allowed for it.
     hashes: dict[str, tuple[str, ...]] = {}
+    files: dict[str, tuple[str, ...]] = {}  # as they were named, by the option that names such
 
     def __add__(self, other: RequirementList) -> RequirementList:
         hashes = dict(self.hashes)
@@ -73,10 +74,10 @@ def listed_packages(config: Config, folder: Path) -> RequirementList:
 
 def read_requirement_files(
     *,
-    requirements: Iterable[str | Path] = (),
-    constraints: Iterable[str | Path] = (),
+    requirements: Sequence[str | Path] = (),
+    constraints: Sequence[str | Path] = (),
     lock: str | Path | None = None,
-    groups: Iterable[str] = (),
+    groups: Sequence[str] = (),
     others: bool = False,
     folder: Path = Path(),
 ) -> RequirementList:
@@ -98,7 +99,10 @@ def read_requirement_files(
         if not (found.requirements or others):
             found += _named(read_project(project), locked) if locked.is_uv else _all(locked)
         found += _bounds(locked)
-    return found
+    named = {"requirement": requirements, "constraint": constraints, "group": groups}
+    files = {option: tuple(map(str, values)) for option, values in named.items() if values}
+    files |= {"lock": (str(lock),)} if lock is not None else {}
+    return found.model_copy(update={"files": files})
 
 
 def read_requirements(path: Path) -> RequirementList:

@@ -51,7 +51,7 @@ def read_release(capture: Capture) -> Releases:
     damages = {name: _damage(lines, manifests.get(name)) for name, lines in said.items()}
     damaged = {name: damage for name, damage in damages.items() if damage}
     warnings += [
-        f"Release {name} on this node is damaged: {what}. Run fleetbuild apply to install it again."
+        f"Release {name} on this node is damaged: {what}. Install it again: fleetbuild apply"
         for name, what in damaged.items()
         if name in manifests
     ]
@@ -190,6 +190,6 @@ def _manifest(document: object) -> Manifest | str:
 
 def _malformed(why: str) -> str:
     return (
-        f"A release manifest on this node is malformed and is left out: {why}. Run fleetbuild apply"
-        " to install the release again."
+        f"A release manifest on this node is malformed and is left out: {why}."
+        " Install the release again: fleetbuild apply"
     )

@@ -14,6 +14,7 @@ _KEY_FIX = (
     "check ansible_user; that the public half is in its authorized_keys; and that a key with a"
     " passphrase is in the SSH agent (ssh-add)"
 )
+_DEFAULT_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s"  # Ansible's
 _MOST = 4096  # bytes from the end, after any banner of the server
 
 
@@ -103,9 +104,11 @@ def _refused_key(login: Login) -> tuple[str, str]:
 
 
 def command(login: Login) -> str:
-    """Return an ssh command for the user to try."""
-    words = ["ssh", *(["-p", str(login.port)] if login.port else [])]
+    """Return an ssh command for the user to try, with the arguments that Ansible gives to ssh."""
+    ours = () if " ".join(login.ssh_args) == _DEFAULT_ARGS else login.ssh_args
+    words = [login.ssh_executable, *ours, *(["-p", str(login.port)] if login.port else [])]
     words += ["-i", login.key_file] if login.key_file else []
+    words += login.ssh_common_args
     return shlex.join([*words, f"{login.user}@{login.host}" if login.user else login.host])
 
 
@@ -127,8 +130,7 @@ def _changed(text: str, login: Login) -> NoAnswer:
 def _unknown(_: str, login: Login) -> NoAnswer:
     return NoAnswer(
         "its host key is not known",
-        f"connect once with `{command(login)}` and compare the fingerprint, "
-        "or add the key to known_hosts",
+        f"connect once with `{command(login)}` and compare the fingerprint",
     )
 
 
@@ -188,7 +190,11 @@ _NODE = (
         "sudo does not allow it",
         "add a sudoers rule, or set ansible_become: false",
     ),
-    (r"sudo: .{0,200}(must have a tty|terminal is required)", "sudo needs a terminal", _SUDO_FIX),
+    (
+        r"sudo: .{0,200}(must have a tty|terminal is required)",
+        "sudo needs a terminal",
+        "take requiretty for this user out of sudoers",
+    ),
     (r"sudo: (command )?not found|sudo: No such", "it has no sudo", "set ansible_become: false"),
     (r"doas: ", "doas refused", "add a nopass rule to doas.conf, or set ansible_become: false"),
     (

@@ -1,3 +1,4 @@
+import errno
 import json
 import subprocess
 from fractions import Fraction
@@ -9,6 +10,7 @@ from fleetbuild.ansible import find_program
 from fleetbuild.ansible._runner import capture, stream
 from fleetbuild.ansible.playbooks import Playbooks, as_literal
 from fleetbuild.ansible.settings import interpreter_for_modules
+from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import Facts, Login, Node, Python
 
 PLAY = """
@@ -18,6 +20,18 @@ PLAY = """
     - ansible.builtin.debug:
         msg: "<{{ given[inventory_hostname][0].python }}>"
 """
+
+
+def test_a_machine_without_pseudo_terminals_is_an_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")  # the kernel's words
+
+    monkeypatch.setattr("os.openpty", none_left)
+    with pytest.raises(FleetbuildError, match="gives no pseudo-terminal") as caught:
+        stream("ansible-playbook", [], private=tmp_path, on_event=lambda _: None)
+    assert "sysctl kernel.pty" in caught.value.fix
 
 
 def test_plain_values_stay_as_they_are() -> None:

@@ -142,7 +142,10 @@ def test_keepalives_do_not_override_the_users_options(tmp_path: Path) -> None:
     assert env["ANSIBLE_SFTP_EXTRA_ARGS"] == "-o ServerAliveInterval=15 -o ServerAliveCountMax=3"
     assert not {"ANSIBLE_SSH_ARGS", "ANSIBLE_SSH_COMMON_ARGS"} & env.keys()
     assert env["ANSIBLE_SSH_CONTROL_PATH_DIR"] == str(tmp_path / "cp")
-    own = alive.connections({"ssh.control_path_dir": "~/mine"}, 60, tmp_path)
+    assert env["ANSIBLE_TIMEOUT"] == "30"
+    own = {"ssh.control_path_dir": "~/mine", "DEFAULT_TIMEOUT": 5}
+    own = alive.connections(own, 60, tmp_path)
+    assert "ANSIBLE_TIMEOUT" not in own
     assert "ANSIBLE_SSH_CONTROL_PATH_DIR" not in own
 
 

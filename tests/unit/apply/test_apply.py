@@ -304,7 +304,7 @@ def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
     assert result.exit_code == 7
     assert "Illegal instruction" in str(result.nodes[0].reason)
     assert "avx-1" in str(result.nodes[1].reason)
-    assert result.nodes[1].fix == f"For avx-1: {result.nodes[0].fix}"
+    assert result.nodes[1].fix is None  # the canary has it
     assert [Path(path).name for path in result.manifests] == ["cpu-avx2-cp311.yml"]
 
 
@@ -730,7 +730,7 @@ def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
     assert (result.nodes, result.manifests, result.exit_code) == ((), (), 0)
     assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
     assert "2 wheels built. Nothing installed." in result_lines(result)[-1]
-    assert next_command(made, result, Path(".fleetbuild")) == "Next: fleetbuild store export DIR"
+    assert next_command(made, result) == "Next: fleetbuild store export DIR"
     again = carry_out(fleet.run(made, tmp_path / "state", told))
     assert len(fleet.calls) == 1
     assert [wheel.state for wheel in again.wheels] == ["reused", "reused"]
@@ -751,7 +751,7 @@ def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_p
     fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update=lost())
     made = targets_plan()
     result = apply(fleet, tmp_path, made)
-    assert next_command(made, result, Path(".fleetbuild")).endswith("again: fleetbuild apply")
+    assert next_command(made, result).endswith("again: fleetbuild apply")
     assert [wheel.state for wheel in result.wheels] == ["failed", "built"]
     assert "avx-1 is unreachable" in str(result.wheels[0].reason)
     assert result.exit_code == 5

@@ -122,20 +122,19 @@ def test_a_missing_release_fails_verification(tmp_path: Path) -> None:
     result = fleet.run(VERIFY)
     assert [node.state for node in result.nodes] == ["verify_failed", "skipped"]
     assert "left release r1" in str(result.nodes[0].reason)
-    fix = f"Install it again: fleetbuild verify i --state-dir {tmp_path} --repair"
-    assert result.nodes[0].fix == fix
+    assert result.nodes[0].fix == "Install it again: fleetbuild verify INVENTORY --repair"
     assert result.exit_code == 7
 
 
-def test_a_fix_names_the_inventory(tmp_path: Path) -> None:
+def test_a_fix_names_a_command(tmp_path: Path) -> None:
     said = {"ok": False, "reason": "?", "fix": "Install it again: verify INVENTORY --repair"}
     fleet = Fleet(tmp_path, a=said | {"damaged": True}, b={"ok": False, "reason": "?"})
     fleet.facts["c"] = facts("avx", damaged={"default": "x.so is missing"})
-    verify = verify_task("/opt/fleetbuild", "default", lambda _: CHECKS, inventory="i")
+    verify = verify_task("/opt/fleetbuild", "default", lambda _: CHECKS)
     assert [node.fix for node in fleet.run(verify).nodes] == [
-        "Install it again: fleetbuild verify i --repair",
-        "Go back with: fleetbuild rollback i --limit b",
-        f"Install it again: fleetbuild verify i --state-dir {tmp_path} --repair",
+        "Install it again: fleetbuild verify INVENTORY --repair",
+        "Go back with: fleetbuild rollback INVENTORY --limit b",
+        "Install it again: fleetbuild verify INVENTORY --repair",
     ]
 
 

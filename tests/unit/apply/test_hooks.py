@@ -140,7 +140,7 @@ def test_a_node_whose_after_fails_serves_and_is_an_error_until_after_works(
     assert result.exit_code == 6
     lines = result_lines(result)
     assert "installed: avx-1: rollout.after failed: exit code 1: no such node." in lines
-    assert next_command(made(), result, Path(".fleetbuild")).endswith("run again: fleetbuild apply")
+    assert next_command(made(), result).endswith("run again: fleetbuild apply")
     fleet.trouble.clear()
     again = apply(fleet, tmp_path)
     assert (states(again)[0], again.exit_code) == ("up_to_date", 0)

@@ -195,4 +195,4 @@ def test_status_names_nodes_that_left_the_inventory(
     fleet.status()
     (warning,) = told
     assert "still with a release: w07" in warning.message
-    assert warning.fix.endswith("fleetbuild remove w07,")
+    assert warning.fix.endswith("fleetbuild remove 'w07,'")

@@ -99,6 +99,41 @@ def test_two_lost_canaries_stop_the_group(fleet: FakeFleet, tmp_path: Path) -> N
     assert "avx-1 and avx-2, the canaries" in str(of(result, "avx-3").reason)
 
 
+def test_a_canary_that_another_controller_holds_is_replaced_and_does_not_fail_the_group(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    fleet.trouble["install.yml", "avx-1"] = "held"
+    result = apply(fleet, tmp_path, max_fail=0)
+    assert states(result) == "!++++++"
+    assert (of(result, "avx-1").held, of(result, "avx-1").fix) == (True, "Wait for that run.")
+    assert result.exit_code == 6
+
+
+def test_a_group_of_which_every_canary_is_held_stops(fleet: FakeFleet, tmp_path: Path) -> None:
+    for name in ("avx-1", "avx-2"):
+        fleet.trouble["install.yml", name] = "held"
+    result = apply(fleet, tmp_path)
+    assert states(result) == "!!---++"
+    assert of(result, "avx-3").reason == (
+        "Another controller is changing avx-[1-2], so no canary has tried the release."
+    )
+
+
+def test_an_apply_that_waits_installs_on_nodes_once_they_are_no_longer_held(
+    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr("fleetbuild.apply.wave.sleep", paused.append)
+    fleet.trouble["install.yml", "avx-1"] = "held once"
+    told: list[Event] = []
+    result = carry_out(fleet.run(plan(FIVE, TWO), tmp_path, told, wait=True))
+    assert states(result) == "+++++++"
+    assert len(paused) == 1
+    said = [(event.state, event.message) for event in told if event.node == "avx-1"]
+    assert ("warning", "A run of ann is changing these. Waiting for it to end.") in said
+    assert not [state for state, _ in said if state == "failed"]
+
+
 @pytest.mark.parametrize(
     ("limit", "lost", "end"),
     [

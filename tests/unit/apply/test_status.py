@@ -112,7 +112,7 @@ def test_an_unreachable_node_keeps_its_fix() -> None:
     assert (status.reason, status.fix) == ("HOST KEY CHANGED", "ssh-keygen -R a")
 
 
-def test_the_fix_for_an_unknown_node_names_the_inventory() -> None:
-    found = compare_releases(["a"], {}, release="default", left={}, probed={}, inventory="i.yml")
+def test_the_fix_for_an_unknown_node_asks_it() -> None:
+    found = compare_releases(["a"], {}, release="default", left={}, probed={})
     assert found["a"].state == "unknown"
-    assert found["a"].fix == "Ask it: fleetbuild status i.yml, without --offline"
+    assert found["a"].fix == "Ask it: fleetbuild status INVENTORY"

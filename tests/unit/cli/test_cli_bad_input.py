@@ -281,3 +281,24 @@ def test_an_unreadable_inventory_is_an_error(
     (here / "closed.yml").write_text("all: {\n")
     monkeypatch.setattr(os, "access", lambda path, _: Path(path).name != "closed.yml")
     refused(run("facts", "closed.yml"), 2, "closed.yml", "permission denied")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("plan", "--no-such", "--json"), "No such option: --no-such"),
+        (("status", "--json"), "Missing"),
+        (("facts", "x.yml", "--json", "--forks", "a"), "does not accept this value as --forks"),
+        (("apply", "x.yml", "--json", "--check"), "fleetbuild apply has no option --check."),
+        (("plan", "missing.yml", "--json"), "missing.yml"),
+    ],
+)
+def test_each_error_is_one_document_with_json(
+    run: Run, words: tuple[str, ...], message: str
+) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert message in error["message"]
+    assert error["exit_code"] == 2
+    assert error["message"] in result.stderr.replace("'", "") or "Missing" in error["message"]

@@ -59,13 +59,14 @@ def test_status_tells_drift_by_its_exit_code(
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (("apply", "--check"), "fleetbuild plan INVENTORY"),
+        (("apply", "--check"), "fleetbuild plan"),
         (("apply", "-i", FLEET, "-C"), f"fleetbuild plan {FLEET}"),
-        (("apply", "a.json", "-C"), "fleetbuild plan INVENTORY"),
+        (("apply", "a.json", "-C"), "run: fleetbuild plan"),
         (("verify", FLEET, "--check"), f"fleetbuild status {FLEET}"),
-        (("apply", "p.json", "-o", "x"), "fleetbuild plan INVENTORY --out FILE"),
-        (("rollback", FLEET, "-C"), f"fleetbuild rollback {FLEET} shows"),
-        (("remove", FLEET, "--dry-run"), f"fleetbuild remove {FLEET} shows what it would remove"),
+        (("apply", "p.json", "-o", "x"), "fleetbuild plan --out FILE"),
+        (("apply", FLEET, "-l", "a*", "-C"), f"fleetbuild plan {FLEET} --limit 'a*'"),
+        (("rollback", FLEET, "-C"), f"fleetbuild rollback {FLEET}."),
+        (("remove", FLEET, "--dry-run"), f"what it would remove, run: fleetbuild remove {FLEET}."),
         (("plan", FLEET, "-u", "root"), "ansible_user"),
         (("facts", FLEET, "--become"), "ansible_become"),
         (("apply", FLEET, "--dry-run"), f"fleetbuild plan {FLEET}"),
@@ -87,7 +88,7 @@ def test_unsupported_options_are_answered_with_the_right_command(
 @pytest.mark.parametrize(
     ("words", "refusal", "values"),
     [
-        (("emit", "foo"), "emit does not accept 'foo' as a kind", "Use one of: k8s, kustomize,"),
+        (("emit", "foo"), "emit does not accept 'foo' as a kind", "Use one of: k8s, helm, labels,"),
         (
             ("emit", "k8s", "--way", "a"),
             "emit k8s does not accept 'a' as --way",
@@ -207,7 +208,7 @@ def test_rollback_asks_at_a_terminal(
     serving = NodeStatus(node="a", state="ok", release_id="r2", previous="r1")
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {"a": serving})
     monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", rollback)
-    monkeypatch.setattr("fleetbuild.cli.commands.rollback.at_terminal", lambda: True)
+    monkeypatch.setattr("fleetbuild.cli.steps.at_terminal", lambda: True)
     result = run("rollback", FLEET, stdin=answer)
     assert result.exit_code == 0, result.output
     assert "\na: from release r2 to r1\n" in f"\n{result.stdout}"
@@ -216,12 +217,13 @@ def test_rollback_asks_at_a_terminal(
     assert ("Nothing was changed." in result.stdout) is not went
 
 
-@pytest.mark.parametrize("words", [(), ("--yes",)])
-def test_rollback_in_a_script_asks_nothing(
-    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_rollback_in_a_script_needs_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {})
     monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", lambda _: RunResult(plan_digest=""))
-    assert run("rollback", FLEET, *words).exit_code == 0
+    assert run("rollback", FLEET, "--yes").exit_code == 0
+    refused = run("rollback", FLEET, "-l", "avx2*", "--json")
+    assert refused.exit_code == 2
+    assert f"Run: fleetbuild rollback {FLEET} --yes --limit 'avx2*'" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -240,7 +242,7 @@ def test_remove_asks_and_then_removes(
 
     monkeypatch.setattr("fleetbuild.fleet.Fleet.remove", remove)
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {})
-    monkeypatch.setattr("fleetbuild.cli.commands.remove.at_terminal", lambda: True)
+    monkeypatch.setattr("fleetbuild.cli.steps.at_terminal", lambda: True)
     result = run("remove", FLEET, *words, stdin=answer)
     assert result.exit_code == 0, result.output
     assert calls == ([words[-1] if words else None] if went else [])
@@ -279,7 +281,7 @@ def test_remove_without_a_terminal_needs_yes(run: Run) -> None:
         "remove", FLEET, "--install-path", "/my old", "--limit", "avx2*", "--state-dir", "s"
     )
     assert result.exit_code == 2
-    words = "--install-path '/my old' --limit 'avx2*' --state-dir s --yes"
+    words = "--yes --install-path '/my old' --limit 'avx2*' --state-dir s"
     assert f"fleetbuild remove {FLEET} {words}" in " ".join(result.output.split())
     assert "called default below /my old are removed from avx2-gpu, if any." in result.output
     assert run("remove", FLEET, "--install-path", "old", "--yes").exit_code == 2

@@ -55,6 +55,17 @@ def test_each_kind_of_emit_has_its_own_options(run: Run) -> None:
     assert "--node-class" not in run("emit", "k8s", "--help").stdout
 
 
+def test_the_help_tells_a_story_and_every_command_is_in_it(run: Run) -> None:
+    text = run("--help").stdout
+    first = text.partition("\nCommands:\n")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in first.splitlines()] == [
+        "init", "plan", "apply", "status", "rollback", "explain",
+    ]  # fmt: skip
+    listed = [line.split()[0] for line in text.splitlines() if line.startswith("  ")]
+    assert {command.split()[0] for command in COMMANDS} <= set(listed)
+    assert text.index("\nExtensions:\n") < text.index("\n  revoke ")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(run: Run, command: str) -> None:
     result = run(*command.split(), "--help")

@@ -245,7 +245,7 @@ def test_a_malformed_manifest_is_a_warning(text: str, why: str) -> None:
     assert facts.release == {}
     (warning,) = facts.warnings
     assert f"is malformed and is left out: {why}" in warning
-    assert warning.endswith("Run fleetbuild apply to install the release again.")
+    assert warning.endswith("Install the release again: fleetbuild apply")
     assert len(warning) < 340
 
 

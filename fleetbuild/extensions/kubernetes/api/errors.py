@@ -102,12 +102,12 @@ def forbidden(access: Access, verb: str, what: str, message: str) -> Problem:
         return Problem(
             f"An admission policy of the cluster forbids the change: {message}",
             "If kubernetes.label_domain or fleetbuild's version has changed, run fleetbuild emit"
-            " rbac and apply its files.",
+            " rbac, and apply its files.",
         )
     rule = f'{{apiGroups: ["{group}"], resources: [{resource}], verbs: [{verb}]}}'
     return Problem(
         f"{access.user.name or 'This login'} may not {verb} {resource}: {message}",
-        f"Add this rule to its ClusterRole: {rule}; fleetbuild emit rbac writes the complete role.",
+        f"Add this rule to its ClusterRole: {rule}; all of them: fleetbuild emit rbac",
     )
 
 

@@ -35,7 +35,7 @@ BOTH_RUN = """
 Each new pod starts beside the old one, which runs until the new one is ready."""
 ENDS_FIRST = """
 Each old pod ends before the new one starts, since both cannot have the node's GPU or port at once:
-apply the manifest when fleetbuild apply is done, so that the new pod need not wait."""
+apply the manifest after `fleetbuild apply`, so that the new pod need not wait."""
 
 
 def release_path(plan: Plan, group: PlannedGroup) -> str:

@@ -253,12 +253,13 @@ def test_status_shows_drift_of_labels(api: FakeApi, tmp_path: Path) -> None:
         "a": "right", "b": "wrong", "c": "no_node"
     }  # fmt: skip
     assert len(api.asked) == 1
-    ending = "\n".join(status_ending(compared, "i.yml"))
-    assert ending.startswith("3 nodes, 0 with a release, 1 with wrong labels.")
-    assert "wrong labels: b\n" in ending
-    assert ending.endswith("  fix: fleetbuild emit labels --apply")
-    by_nfd = status_ending(compare_labels(*about, by="nfd"), "i.yml")
-    assert by_nfd[-1] == "  fix: fleetbuild verify i.yml"
+    wrong, fix, *_, counts = status_ending(compared)
+    assert wrong.startswith("wrong labels: b: Labels: ")
+    assert fix == "  fix: fleetbuild emit labels --apply"
+    assert counts == "3 nodes, 0 with a release, 1 with wrong labels."
+    assert (
+        status_ending(compare_labels(*about, by="nfd"))[1] == "  fix: fleetbuild verify INVENTORY"
+    )
 
 
 def test_a_labelled_node_outside_the_inventory_is_reported(api: FakeApi, tmp_path: Path) -> None:
@@ -276,8 +277,8 @@ def test_a_labelled_node_outside_the_inventory_is_reported(api: FakeApi, tmp_pat
     assert compared["node/gone"].labels_sentence.endswith(
         "Remove its labels: kubectl label node gone fleetbuild.dev/release-"
     )
-    ending = status_ending(compared, "i.yml")
-    assert ending[0].startswith("1 node, ")
-    assert ending[-1].endswith("labelled with this release, but not in the inventory: gone")
-    assert "drifted" not in ending[0]
+    said, counts = status_ending(compared)
+    assert said.startswith("labelled with this release, but not in the inventory: node/gone: ")
+    assert counts.startswith("1 node, ")
+    assert "drifted" not in counts
     assert list(compare_labels(found, {}, names, cluster, limited=True)) == ["a"]

@@ -142,3 +142,15 @@ def test_a_row_counts_the_seconds_of_the_nodes_it_waits_for() -> None:
 )
 def test_a_compilers_line_is_shown_without_its_step_number(line: str, shown: str) -> None:
     assert brief(line) == shown
+
+
+def test_a_row_names_the_nodes_that_a_probe_waits_for() -> None:
+    board = Board({"g": ["n1", "n2", "n3"], "h": ["n4"]})
+    board.take(Event(stage="check", state="started", message="checking"), 0)
+    for done, name in enumerate(("n1", "n4", "n2"), 1):
+        board.take(Event(stage="probe", state="ok", node=name, done=done, total=4), done)
+    first, second = board.rows()
+    assert first.said(5)[0] == "waiting for n3"
+    assert second.said(5) == ("", "")
+    board.take(Event(stage="check", state="ok"), 6)
+    assert first.said(6)[0] == ""

@@ -107,17 +107,20 @@ def test_an_unreachable_node_does_not_count_as_one_that_serves() -> None:
     assert serving[-1] == "g: n1 active, 1 of 200 in the group"
 
 
-def test_nodes_that_fail_for_one_reason_share_a_line_that_names_the_log() -> None:
+def test_nodes_that_fail_share_a_line_and_the_end_says_why() -> None:
     log = Log()
     log("install", "started", group="g", nodes=NODES[:3], message="3 nodes")
     why = {"message": "The disk is full.", "fix": "df -h", "log": "runs/1-install.log"}
     for name in NODES[:3]:
         assert log("install", "failed", group="g", node=name, **why) == []
     assert log("install", "skipped", group="g", nodes=NODES[3:5], message="n1 failed.") == [
+        "failed to install: n[1-3]",
+        "g: not reached: n[4-5]",
+    ]
+    assert [unstamped(line) for line in log.lines.without_end()] == [
         "failed to install: n[1-3]: The disk is full.",
         "  fix: df -h",
         "  log: runs/1-install.log",
-        "g: not reached: n[4-5]: n1 failed.",
     ]
 
 
@@ -126,12 +129,12 @@ def test_a_node_whose_words_are_quoted_is_named_once() -> None:
     assert Log(verbose=True)("install", "failed", **about) == [
         "g: n1 failed to install and says: no space."
     ]
-    assert Log()("build", "failed", package="torch", **about) == [
+    assert Log(verbose=True)("build", "failed", package="torch", **about) == [
         "g: torch failed to build on n1, which says: no space."
     ]
     log = Log()
     assert log("install", "failed", **about) == []
-    assert [unstamped(line) for line in log.lines.failed_nodes()] == [
+    assert [unstamped(line) for line in log.lines.without_end()] == [
         "failed to install: n1 says: no space."
     ]
 
@@ -148,11 +151,15 @@ def test_nodes_that_do_not_answer_are_named_and_the_end_of_the_run_says_why() ->
     assert log("fetch", "started", message="6 files") == ["fetching 6 files"]
 
 
-def test_compiler_output_is_logged_as_lines_without_escapes() -> None:
+def test_the_output_of_a_compiler_is_lines_without_escapes_and_told_once() -> None:
     reason = "The build failed.\na.cc:3: error: x\x1b[2J was not declared\nb.cc:1: error: no"
     failed = {"group": "g", "node": "n1", "package": "torch", "message": reason}
-    assert Log()("build", "failed", fix="Install x.", log="s/build.log", **failed) == [
-        "g: torch failed to build on n1: The build failed.",
+    log = Log()
+    assert log("build", "failed", fix="Install x.", log="s/build.log", **failed) == [
+        "g: torch failed to build on n1"
+    ]
+    assert [unstamped(line) for line in log.lines.without_end()] == [
+        "failed to build: torch: The build failed.",
         "  | a.cc:3: error: x was not declared",
         "  | b.cc:1: error: no",
         "  fix: Install x.",

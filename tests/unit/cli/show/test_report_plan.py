@@ -310,20 +310,12 @@ def test_missing_supplies_are_named_before_the_apply_command() -> None:
     assert line == "Saved p.json. Next: supply the missing tools, then fleetbuild apply p.json"
 
 
-def test_a_plan_from_captures_is_explained_with_them() -> None:
-    made, state = plan(facts_source="captures"), Path(".fleetbuild")
-    line = report.next_line(made, state / "plan.json", state, Path("seen"))
-    assert line.endswith("More: fleetbuild explain old-1 --facts seen")
-    assert report.next_line(made, state / "plan.json", state).endswith("old-1 --facts DIR")
-
-
-def test_the_next_command_finds_the_plan_in_another_state_directory() -> None:
+def test_the_next_command_names_a_plan_that_is_not_the_last_one() -> None:
     state = Path("s")
     assert report.next_line(plan(), state / "plan.json", state) == (
-        "Saved s/plan.json. Next: fleetbuild apply --state-dir s"
-        "      More: fleetbuild explain old-1 --state-dir s"
+        "Saved s/plan.json. Next: fleetbuild apply      More: fleetbuild explain old-1"
     )
-    assert "apply p.json --state-dir s" in report.next_line(plan(), Path("p.json"), state)
+    assert "apply 'my p.json'" in report.next_line(plan(), Path("my p.json"), state)
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,7 @@ def test_a_log_has_times_and_no_escapes(capsys: pytest.CaptureFixture[str]) -> N
     shown = re.sub(r"\d\d:\d\d:\d\d", "TIME", capsys.readouterr().out)
     assert shown.splitlines() == [
         f"TIME {GROUP}: building hnswlib 0.8 on n1",
-        f"TIME {GROUP}: hnswlib failed to build: killed",
-        "  fix: add memory",
+        f"TIME {GROUP}: hnswlib failed to build",
     ]
 
 
@@ -160,8 +159,7 @@ def test_a_terminal_shows_failures_at_once(capsys: pytest.CaptureFixture[str]) -
     assert out.live
     send(out)
     shown = capsys.readouterr().out
-    assert f"{GROUP}: hnswlib failed to build: killed" in shown
-    assert "fix: add memory" in shown
+    assert f"{GROUP}: hnswlib failed to build\n" in shown.replace("\r", "")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -74,17 +74,29 @@ def test_status_shows_release_and_drift_of_each_node(rendered: Callable[..., str
         "d": NodeStatus(node="d", state="ok"),
     }  # fmt: skip
     _, a, b, c, d = rendered(status_table(nodes)).splitlines()
-    assert a.split() == ["a", "ok", "g", "r1", "hnswlib==1", "-"]
-    assert b.split() == ["b", "unreachable", "-", "-", "-", "no", "route"]
-    assert c.split() == ["c", "no", "release", "-", "-", "-", "None", "is", "there", "now."]
-    assert d.split()[:3] == ["d", "no", "release"]
-    first, age, silent, after = status_ending(nodes, "inv.yml")
-    assert first == "4 nodes, 1 with a release, 1 drifted."
-    assert age.endswith("days ago.")
-    assert (silent, after) == ("unreachable: b: no route", "Next: fleetbuild plan inv.yml")
-    ending = status_ending(nodes, "inv.yml", state=" --state-dir elsewhere")
-    assert ending[-1] == "Next: fleetbuild plan inv.yml --state-dir elsewhere"
+    assert a.split() == ["a", "ok", "g", "r1"]
+    assert b.split() == ["b", "unreachable", "-", "-"]
+    assert c.split() == ["c", "missing", "-", "-"]
+    assert d.split() == ["d", "no", "release", "-", "-"]
+    silent, missing, alike, counts, after = status_ending(nodes)
+    assert (silent, missing) == ("unreachable: b: no route", "missing: c: None is there now.")
+    assert alike == "Served everywhere: hnswlib 1."
+    assert re.fullmatch(r"4 nodes, 1 with a release, 1 drifted, read \d+ days ago.", counts)
+    assert after == "Next: fleetbuild plan INVENTORY"
     assert status_document(nodes)["nodes"]["c"]["drift"] == "missing"
+
+
+def test_status_names_packages_once_and_shows_all_on_request(
+    rendered: Callable[..., str],
+) -> None:
+    both, one = ("a==1+cpu.avx2", "b==1"), ("a==1+cpu.avx", "b==2")
+    nodes = {
+        name: NodeStatus(node=name, state="ok", release_id="r", packages=packages)
+        for name, packages in (("n1", both), ("n2", one))
+    }
+    assert "a==1" not in rendered(status_table(nodes))
+    assert "a==1+cpu.avx2, b==1" in rendered(status_table(nodes, packages=True))
+    assert status_ending(nodes)[:3] == ["Served everywhere: a 1.", "b 1: n1", "b 2: n2"]
 
 
 def test_nodes_of_a_large_fleet_share_rows_in_status(rendered: Callable[..., str]) -> None:

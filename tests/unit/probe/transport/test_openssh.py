@@ -152,6 +152,16 @@ def test_messages_of_ssh_become_sentences(complaint: bytes, reason: str) -> None
     assert ssh_problem(b"", login()) is None
 
 
+def test_the_command_for_an_unknown_host_key_writes_where_ansible_reads() -> None:
+    complaint = b"No ED25519 host key is known for h.\nHost key verification failed."
+    args = ("-o", "UserKnownHostsFile=/my hosts")
+    fixed = ssh_problem(complaint, login(ssh_common_args=args, port=2200))
+    assert fixed is not None
+    assert "`ssh -p 2200 -o 'UserKnownHostsFile=/my hosts' n1.example`" in fixed.fix
+    usual = login(ssh_args=("-C", "-o", "ControlMaster=auto", "-o", "ControlPersist=60s"))
+    assert "ControlMaster" not in ssh_problem(complaint, usual).fix  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
