@@ -113,8 +113,8 @@ class Hints:
             plan = fleetbuild.read_plan(Path(self._values["state_dir"]) / "plan.json")
             from_cluster = plan.facts_source == "cluster"
             inventory = None if from_cluster else plan.inventory
-            made = {"inventory": inventory, "limit": plan.limit, "config": plan.config}
-            made |= {"from_cluster": from_cluster, **plan.options}
+            made: dict[str, Any] = {"inventory": inventory, "limit": plan.limit}
+            made |= {"config": plan.config, "from_cluster": from_cluster, **plan.options}
             self._values = made | {name: own for name, own in self._values.items() if own}
 
     def _given(self, target: Any, words: list[str]) -> Iterator[str]:
