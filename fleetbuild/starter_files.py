@@ -16,10 +16,10 @@ CONFIG = """\
 # fleetbuild.yml: fleetbuild reads it beside the inventory, or where --config says.
 # Every key is optional; commented lines show the defaults.
 
-packages:                       # the packages of the release, pinned; one environment for all
+packages:                       # built for each group; one environment for all
   - hnswlib==0.8.0
 
-# requirements: []              # requirements files, whose packages are the release's too
+# requirements: []              # files of packages to install: as published where that runs
 # constraints: []               # constraints files, which bound the versions of all packages
 # groups: []                    # dependency groups or extras of pyproject.toml, or groups of lock
 # lock: null                    # a uv.lock or pylock.toml, whose versions are taken
@@ -41,6 +41,7 @@ packages:                       # the packages of the release, pinned; one envir
 
 # build:
 #   policy: targeted            # targeted | auto (a published wheel if it fits) | published
+#   only: null                  # [NAME]: build these alone for each group, wherever they are named
 #   builders: representative    # or a host pattern: strong machines that build for others
 #   cache: ccache               # ccache | sccache | none
 #   isolation: preferred        # required | preferred | off: builds without network

@@ -191,7 +191,7 @@ def show_plan(run: Session, fleet: Fleet, plan: Plan, probing: float, resolving:
     from fleetbuild.cli.show import plan as plan_report
 
     out = run.out
-    out.say(plan_report.heading(plan, probing, resolving), "")
+    out.say(plan_report.heading(plan, probing, resolving), *plan_report.shared_lines(plan), "")
     out.show(plan_report.plan_body(plan, out.columns))
     if plan.tradeoffs:
         from fleetbuild.cli.show.tradeoffs import tradeoff_table

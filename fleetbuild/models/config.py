@@ -90,8 +90,14 @@ class Build(Frozen):
 
     policy: Literal["targeted", "auto", "published"] = Field(
         "targeted",
-        description="targeted: build for each group; auto: take a published wheel if it fits, else "
-        "build; published: never build",
+        description="targeted: build packages: for each group, and take those of requirements "
+        "files, locks and groups as published where they run, else build them; auto: take any "
+        "package as published where it runs; published: never build",
+    )
+    only: tuple[str, ...] | None = Field(
+        None,
+        description="with policy: targeted, the packages to build for each group, wherever they "
+        "are named; default: those of packages:",
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")
@@ -124,6 +130,12 @@ class Build(Frozen):
         description='the C library of that image, such as "glibc 2.28", if its name does not show '
         "it",
     )
+
+    @model_validator(mode="after")
+    def _only_of_targeted(self) -> Build:
+        if self.only is not None and self.policy != "targeted":
+            raise ValueError(f"only: has no meaning with policy: {self.policy}")
+        return self
 
 
 class Install(Frozen):

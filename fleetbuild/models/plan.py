@@ -162,6 +162,14 @@ class Installs(Frozen):
     upgrade: tuple[str, ...] = ()
 
 
+class VersionChange(Frozen):
+    """A package of which nodes of a group get another version, or another wheel of this version."""
+
+    package: str
+    installed: tuple[str, ...] = ()  # the versions there now; (): none
+    planned: str | None = None  # None: it goes
+
+
 class PlannedGroup(Frozen):
     """A group: the nodes with the same targets, their wheels, and the node that builds."""
 
@@ -176,6 +184,7 @@ class PlannedGroup(Frozen):
         tuple[LockedFile, ...] | None
     )  # None: no index could be reached, the lock is missing
     installs: Installs
+    changes: tuple[VersionChange, ...] = ()  # on the nodes to upgrade, planned packages first
 
     @property
     def is_blocked(self) -> bool:

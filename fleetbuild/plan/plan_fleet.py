@@ -30,7 +30,12 @@ from fleetbuild.plan.decide.blocked import (
 )
 from fleetbuild.plan.decide.group_fleet import GroupedFleet, group_fleet
 from fleetbuild.plan.decide.named_targets import NamedTarget, name_targets
-from fleetbuild.plan.decide.packages import Package, choose_packages, parse_packages
+from fleetbuild.plan.decide.packages import (
+    Package,
+    choose_packages,
+    packages_to_build,
+    parse_packages,
+)
 from fleetbuild.plan.decide.requests import (
     build_request,
     dependency_request,
@@ -97,18 +102,17 @@ def plan_fleet(
         for wheel in manifest.wheels
     )
     store.settings = replace(settings, excluded=revoked.exclusions)
-    named_here = (*packages, *(requirements.requirements if requirements else ()))
-    texts = choose_packages(
-        named_here or (*config.packages, *listed.requirements), config, inventory
-    )
-    base = Path.cwd() if packages else folder
+    texts, from_files = packages, requirements.requirements if requirements else ()
+    if not (texts or from_files):
+        texts, from_files = config.packages, listed.requirements
+    pythons = fleet_pythons(config, facts)
     wanted, local = requested_packages(
-        parse_packages(texts, config.python),
-        base,
+        parse_packages(choose_packages((*texts, *from_files), config, inventory), pythons),
+        Path.cwd() if packages else folder,
         recipes,
         store,
         constraints=listed.constraints,
-        python=oldest_python(config, facts),
+        pythons=pythons,
     )
     _refuse_revoked(wanted, revoked)
     named: tuple[NamedTarget, ...] = ()
@@ -124,8 +128,10 @@ def plan_fleet(
     if pure:
         wanted = tuple(as_pure(each) if each.name in pure else each for each in wanted)
         fleet = group(wanted)
-    takes = [each for each in wanted if config.build.policy != "targeted" or each.name in pure]
-    published = planner.find_published(fleet, takes, local)
+    built_anyway = packages_to_build(wanted, parse_packages(from_files, pythons), config)
+    takes = [each for each in wanted if each.name in pure or each.name not in built_anyway]
+    look = partial(planner.find_published, packages=takes, local=local)
+    published = look(fleet)
     sources = Sources(local, recipes, store)
     sources.unfetched = offline
     if config.build.policy != "published" and not offline:  # else published or blocked
@@ -135,8 +141,8 @@ def plan_fleet(
     if sources.unfetched is None:
         if (chosen := sources.with_recipes(wanted)) != wanted:
             wanted, fleet = chosen, group(chosen)
-        fleet, dependencies = planner.lock_dependencies(
-            fleet, wanted, sources, published, listed.constraints
+        fleet, published, dependencies = planner.lock_dependencies(
+            fleet, wanted, sources, published, look, bounds=listed.constraints
         )
         locks = locks.model_copy(update={"dependencies": dependencies})
         _refuse_other_hashes(locks, listed.hashes)
@@ -166,13 +172,13 @@ def plan_fleet(
     )
 
 
-def oldest_python(config: Config, facts: Mapping[str, Facts]) -> str:
-    """Return the oldest Python that the release may run on, to choose versions in ranges."""
+def fleet_pythons(config: Config, facts: Mapping[str, Facts]) -> tuple[str, ...]:
+    """Return the Pythons that the release may run on, one of each 3.x, the oldest first."""
     if config.python and re.fullmatch(r"3\.\d+", config.python):
-        return config.python
-    firsts = [known.pythons[0].version for known in facts.values() if known.pythons]
-    usable = [plain(version) for version in firsts]
-    return min(usable, key=version_key, default="3.11")
+        return (f"{config.python}.0",)
+    firsts = {plain(known.pythons[0].version) for known in facts.values() if known.pythons}
+    oldest = {version_key(each)[:2]: each for each in sorted(firsts, key=version_key, reverse=True)}
+    return tuple(oldest[minor] for minor in sorted(oldest)) or ("3.11.0",)
 
 
 def _refuse_in_cluster(facts_source: FactsSource) -> None:
@@ -252,14 +258,17 @@ class _Planner:
         packages: Sequence[Package],
         sources: Sources,
         published: PublishedChoices,
+        look: Callable[[GroupedFleet], PublishedChoices],
+        *,
         bounds: Sequence[str],
-    ) -> tuple[GroupedFleet, dict[str, Resolution]]:
+    ) -> tuple[GroupedFleet, PublishedChoices, dict[str, Resolution]]:
         """Lock the dependencies of each group; return them, and the groups that have them.
 
         A dependency that dies at import on a group's CPUs is locked in an older version.
         Nodes are blocked, and the others grouped again, if a package cannot be built for them, if
         only their old libc rules dependencies out, if their disk is full, or if a dependency dies
-        on their CPU in every version that was tried.
+        on their CPU in every version that was tried. Then `look` finds the published wheels of
+        these groups.
         """
         blocked: dict[str, Problem] = {}
         dependencies: dict[str, Resolution] = {}
@@ -273,13 +282,15 @@ class _Planner:
                     for group in fleet.groups
                 }
                 dependencies = self._that_load(fleet, requests, bounds, sources.unknown)
+                dependencies |= sources.problems(fleet.groups, packages, published)
                 problems = nodes_blocking_dependencies(fleet.groups, dependencies)
                 problems |= nodes_without_space(fleet.groups, dependencies, published, self.config)
                 problems |= nodes_with_known_deaths(fleet.groups, dependencies, self.results)
             if problems.keys() <= blocked.keys():
-                return fleet, dependencies
+                return fleet, published, dependencies
             blocked |= problems
             fleet = self.group(packages, blocked=blocked)
+            published = look(fleet)
 
     def _that_load(
         self,

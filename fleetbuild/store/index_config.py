@@ -73,6 +73,18 @@ class IndexSettings:
         return "unsafe-first-match" if folders else "first-index"
 
     @property
+    def places(self) -> str:
+        """Return the indexes and folders that are searched, for messages."""
+        known = self.environment
+        named = known.get("UV_FIND_LINKS", "").split(",")
+        if not self.arguments:
+            named += known.get("UV_INDEX", "").split()
+            named.append(
+                known.get("UV_DEFAULT_INDEX") or known.get("UV_INDEX_URL") or "the default index"
+            )
+        return " or ".join(hide(each, self.tokens) for each in named if each)
+
+    @property
     def key(self) -> str:
         """Return the indexes as text, without credentials."""
         headings = {**self.environment, **self.package_index}

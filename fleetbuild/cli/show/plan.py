@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import mean
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-SYMBOLS = {"build": "+", "reuse": "=", "published": "=", "blocked": "!"}
+SYMBOLS = {"build": "+", "blocked": "!"}
 EVIDENCE = {
     "released": "released",
     "reported": "reported to work",
     "buildable": "buildable, not reported",
 }
 _SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
-STYLES = {"+": "green", "=": "dim", "!": "red"}
+STYLES = {"+": "green", "~": "yellow", "=": "dim", "!": "red"}
+_MOST_CHANGES = 8  # versions that are shown for a group
 _UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
 
@@ -51,6 +52,22 @@ def heading(plan: Plan, seconds: float | None = None, resolving: float | None = 
     skipped = sum(node.state == "skipped" for node in plan.nodes.values())
     left_out = f", {skipped} skipped" if skipped else ""
     return f"{count(len(plan.nodes), 'node')} {how}{took}{left_out}{planned} · {packages}"
+
+
+def shared_lines(plan: Plan) -> list[str]:
+    """Return the published packages that all groups get in the same version, in one line."""
+    shared = [f"{clean(package)} {clean(version)}" for package, version in _shared(plan)]
+    return [f"In all groups, as published: {', '.join(shared)}"] if shared else []
+
+
+def _shared(plan: Plan) -> dict[tuple[str, str], None]:
+    """Return package and version of what the groups share, in order; empty for one group."""
+    versions = [
+        {(wheel.package, wheel.wheel_version): None for wheel in group.wheels if wheel.published}
+        for group in plan.unblocked_groups
+    ]
+    first, *others = versions or [{}]
+    return {each: None for each in first if others and all(each in other for other in others)}
 
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
@@ -88,7 +105,8 @@ def plan_ending(
         why = clean(plan.lock_problem or "no index could be reached")
         lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
     if plan.summary.nodes_to_change:
-        lines += rollout_lines(plan, step_seconds)
+        lines += rollout_lines(plan) if verbose else ()
+        lines += (*_time(plan, step_seconds), *hook_lines(plan))
     lines += _in_users_folder(plan)
     return [*lines, summary_line(plan)]
 
@@ -111,11 +129,11 @@ def _in_containers(plan: Plan) -> Iterator[str]:
         yield f"Builds on {nodes} run in a container of {plan.build_container}, image {image[:12]}."
 
 
-def rollout_lines(plan: Plan, step_seconds: Mapping[str, float] = _UNKNOWN) -> list[str]:
-    """Return the rollout: its batches, in numbers when each group stops, and how long it takes."""
+def rollout_lines(plan: Plan) -> list[str]:
+    """Return the rollout: its batches, and in numbers when each group stops."""
     rollout = plan.rollout
     if all(len(group.nodes) < 2 for group in plan.groups):
-        return [*(_time(plan, step_seconds) if step_seconds else ()), *hook_lines(plan)]
+        return []
     first = f"{count(rollout.canary, 'canary')} in each group, then " if rollout.canary else ""
     steps = ", then ".join(_share(step) for step in rollout.steps)
     canary = "after a failed canary, " if rollout.canary else ""
@@ -126,15 +144,17 @@ def rollout_lines(plan: Plan, step_seconds: Mapping[str, float] = _UNKNOWN) -> l
             f" {_share(rollout.max_unreachable)} stopped answering."
         ),
         *_stops(plan),
-        *_time(plan, step_seconds),
-        *hook_lines(plan),
     ]
 
 
 def _time(plan: Plan, step_seconds: Mapping[str, float]) -> Iterator[str]:
     """Yield how long the rollout takes. Groups install side by side."""
     if not step_seconds:
-        yield "  How long it takes is not known: no apply from here has installed these packages."
+        if any(len(group.nodes) > 1 for group in plan.groups):
+            yield (
+                "How long the rollout takes is not known: no apply from here has installed these"
+                " packages."
+            )
         return
     usual = mean(step_seconds.values())
     steps = {group.name: _steps(plan, group) for group in plan.groups}
@@ -142,7 +162,7 @@ def _time(plan: Plan, step_seconds: Mapping[str, float]) -> Iterator[str]:
     last = max(seconds, key=lambda name: seconds[name])
     each = duration(step_seconds.get(last, usual))
     slowest = f": {count(steps[last], 'step')} of {each} each in {last}" if steps[last] > 1 else ""
-    yield f"  The rollout takes about {duration(seconds[last])}{slowest}, as in the last apply."
+    yield f"The rollout takes about {duration(seconds[last])}{slowest}, as in the last apply."
 
 
 def hook_lines(plan: Plan) -> Iterator[str]:
@@ -150,7 +170,7 @@ def hook_lines(plan: Plan) -> Iterator[str]:
     rollout = plan.rollout
     for name, hook in (("before", rollout.before), ("after", rollout.after)):
         if hook:
-            yield f"  {name} each switch: {clean(str(hook))} (at most {hook.timeout} s)"
+            yield f"{name.capitalize()} each switch: {clean(str(hook))} (at most {hook.timeout} s)"
 
 
 def _stops(plan: Plan) -> Iterator[str]:
@@ -257,19 +277,19 @@ def _table(plan: Plan) -> Table:
     table.add_column("about", justify="right", no_wrap=True)
     table.add_column("" if plan.targets else "nodes get", overflow="fold")
     for group in plan.groups:
-        symbol = _symbol(group)
-        lead = _lead(group)
+        symbol, own = _symbol(group), _own_wheels(plan, group)
+        lead = _lead(own)
         table.add_row(
             symbol,
             clean(group.name),
             str(len(shared := members(plan, group))),
             fold(shared),
             _builder(group),
-            "\n".join((_why(plan, group, lead), *_fixes(plan, group))),
-            "\n".join(line for wheel in group.wheels for line in (_file(wheel), *_rests_on(wheel))),
-            str(lead.jobs) if symbol == "+" else "",
+            "\n".join((_why(plan, group, lead) if lead else "", *_fixes(plan, group))),
+            "\n".join(line for wheel in own for line in (_file(wheel), *_rests_on(wheel))),
+            str(lead.jobs) if lead and symbol == "+" else "",
             _about(group),
-            "" if plan.targets else _changes(group),
+            "" if plan.targets else "\n".join((_changes(group), *_version_changes(group))),
             style=STYLES[symbol],
         )
     for names, node in _blocked(plan):
@@ -284,13 +304,17 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
         yield symbol, f" {symbol} {clean(group.name)}"
         what, shared = "target" if plan.targets else "node", members(plan, group)
         yield symbol, f"     {count(len(shared), what)}: {fold(shared)}"
-        for wheel in group.wheels:
+        for wheel in () if group.is_blocked else _own_wheels(plan, group):
             where = f" on {_place(wheel, group)}" if wheel.action == "build" else ""
             yield symbol, f"     {wheel.action} {_file(wheel)}{where}: {_why(plan, group, wheel)}"
             yield from ((symbol, f"     {line}") for line in _rests_on(wheel))
+        if group.is_blocked:
+            reasons = dict.fromkeys(wheel.reason for wheel in group.wheels)
+            yield from ((symbol, f"     {clean(reason)}") for reason in reasons)
         yield from ((symbol, f"     {fix}") for fix in _fixes(plan, group))
-        if group.nodes:
+        if group.nodes and not group.is_blocked:
             yield symbol, f"     {_changes(group)}"
+            yield from ((symbol, f"       {line}") for line in _version_changes(group))
     for names, node in _blocked(plan):
         yield "!", " ! blocked"
         what = "target" if plan.targets else "node"
@@ -301,14 +325,20 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _symbol(group: PlannedGroup) -> str:
     actions = [wheel.action for wheel in group.wheels]
-    first = next((action for action in ("blocked", "build") if action in actions), "reuse")
-    return SYMBOLS[first]
+    first = next((action for action in ("blocked", "build") if action in actions), None)
+    return SYMBOLS[first] if first else "~" if group.installs.upgrade else "="
 
 
-def _lead(group: PlannedGroup) -> PlannedWheel:
+def _own_wheels(plan: Plan, group: PlannedGroup) -> list[PlannedWheel]:
+    """Return the wheels that not all groups get."""
+    shared = _shared(plan)
+    return [each for each in group.wheels if (each.package, each.wheel_version) not in shared]
+
+
+def _lead(wheels: Sequence[PlannedWheel]) -> PlannedWheel | None:
     """Return the wheel that decides how the group is shown."""
     order = ("blocked", "build", "reuse", "published")
-    return min(group.wheels, key=lambda wheel: order.index(wheel.action))
+    return min(wheels, key=lambda wheel: order.index(wheel.action), default=None)
 
 
 def _about(group: PlannedGroup) -> str:
@@ -336,7 +366,7 @@ def _place(wheel: PlannedWheel, group: PlannedGroup) -> str:
 def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     """Return why this node builds, or why the wheel is not built."""
     if wheel.action != "build":
-        return clean(wheel.reason)
+        return clean(wheel.reason.removeprefix("Published: "))
     if plan.targets:
         return why_for_target(plan, group)
     if wheel.built_on not in (None, *group.nodes):
@@ -379,6 +409,16 @@ def _changes(group: PlannedGroup) -> str:
     if installs.up_to_date:
         parts.append(f"{len(installs.up_to_date)} up to date")
     return ", ".join(parts) or "nothing"
+
+
+def _version_changes(group: PlannedGroup) -> Iterator[str]:
+    """Yield what changes on nodes that have a release: httpx 0.28.1 → 0.27.2."""
+    for change in group.changes[:_MOST_CHANGES]:
+        there, planned = " or ".join(change.installed) or "none", change.planned or "none"
+        again = ", another build" if there == planned else ""
+        yield clean(f"{change.package} {there} → {planned}{again}")
+    if (more := len(group.changes) - _MOST_CHANGES) > 0:
+        yield f"and {count(more, 'more version')}"
 
 
 def _blocked(plan: Plan) -> list[tuple[list[str], PlannedNode | PlannedTarget]]:

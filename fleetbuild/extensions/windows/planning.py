@@ -29,7 +29,7 @@ from fleetbuild.plan.decide.packages import (
 )
 from fleetbuild.plan.decide.wheels.draft import building_order
 from fleetbuild.plan.decide.wheels.keys import wheel_version
-from fleetbuild.plan.plan_fleet import oldest_python
+from fleetbuild.plan.plan_fleet import fleet_pythons
 from fleetbuild.plan.resolve.requested import requested_packages
 from fleetbuild.plan.resolve.requirement_files import listed_packages
 from fleetbuild.recipes import (
@@ -100,13 +100,14 @@ def windows_packages(
     listed = listed_packages(config, folder)
     config = config.model_copy(update={"index": (*config.index, *listed.indexes)})
     texts = choose_packages(named or (*config.packages, *listed.requirements), config, inventory)
+    pythons = fleet_pythons(config, facts)
     packages, _ = requested_packages(
-        parse_packages(texts, config.python),
+        parse_packages(texts, pythons),
         Path.cwd() if named else folder,
         known_recipes([folder / "recipes"]),
         Store(store, settings_of(config, folder)),
         constraints=listed.constraints,
-        python=oldest_python(config, facts),
+        pythons=pythons,
     )
     return packages
 

@@ -34,7 +34,7 @@ _OPTION_OF = (
     "pyproject.toml."
 )
 # A marker is decided once for a release: nodes are Linux, and Pythons of these versions.
-_PYTHONS = tuple(f"3.{minor}" for minor in range(8, 16))
+_PYTHONS = tuple(f"3.{minor}.0" for minor in range(8, 16))
 
 
 class PackageSpec(Frozen):
@@ -127,12 +127,14 @@ def _with_extras(name: str, text: str) -> tuple[str, tuple[str, ...]]:
     return base.strip(), tuple(sorted({str(canonicalize_name(extra)) for extra in extras}))
 
 
-def parse_packages(texts: Sequence[str], python: str | None = None) -> tuple[PackageSpec, ...]:
+def parse_packages(
+    texts: Sequence[str], pythons: Sequence[str] = _PYTHONS
+) -> tuple[PackageSpec, ...]:
     """Parse the packages of one release; refuse duplicates, leave out other systems'.
 
-    `python` is the release's Python version, for markers; None if nodes may have different ones.
+    `pythons` are the versions that nodes have, for markers.
     """
-    meant = (plain for text in texts if (plain := _without_marker(text, python)) is not None)
+    meant = (plain for text in texts if (plain := _without_marker(text, pythons)) is not None)
     specs = tuple(parse_package(text) for text in meant)
     refuse_duplicates(specs)
     return specs
@@ -150,6 +152,26 @@ def refuse_duplicates(specs: Sequence[PackageSpec]) -> None:
                 "Name each package of a release once; another version goes into another release.",
             )
         seen[key] = spec.text
+
+
+def packages_to_build(
+    packages: Sequence[Package], listed: Sequence[PackageSpec], config: Config
+) -> set[str]:
+    """Return the packages that are built for each group even if a published wheel fits.
+
+    A package that files list (`listed`) is to be installed, so it is taken as published.
+    """
+    names = {package.name for package in packages}
+    if unknown := sorted(set(map(canonicalize_name, config.build.only or ())) - names):
+        raise ConfigError(
+            f"build.only names {', '.join(unknown)}, which is not in this release.",
+            "Correct the name, or add it to packages: or to a requirements file.",
+        )
+    if config.build.policy != "targeted":
+        return set()
+    if config.build.only is not None:
+        return {*map(str, map(canonicalize_name, config.build.only))}
+    return names - {canonicalize_name(spec.name) for spec in listed if spec.name}
 
 
 def choose_packages(
@@ -191,7 +213,7 @@ def _format(packages: tuple[str, ...]) -> str:
     return ", ".join(packages) or "none"
 
 
-def _without_marker(text: str, python: str | None) -> str | None:
+def _without_marker(text: str, pythons: Sequence[str]) -> str | None:
     """Return a requirement without its marker; None if the marker excludes every node."""
     spec, semicolon, marker = text.partition(";")
     if not semicolon:
@@ -200,9 +222,8 @@ def _without_marker(text: str, python: str | None) -> str | None:
         condition = Marker(marker)
     except InvalidMarker:
         raise ConfigError(f"{text!r} has an invalid marker.", _FORMS) from None
-    pythons = [python] if python and re.fullmatch(r"3\.\d+", python) else _PYTHONS
     answers = {
-        condition.evaluate(linux_environment(arch, f"{version}.0"))
+        condition.evaluate(linux_environment(arch, version))
         for arch in ("x86_64", "aarch64")
         for version in pythons
     }

@@ -6,7 +6,7 @@ its digest. Last step of planning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from fleetbuild.models import (
     Facts,
     Installs,
     Inventory,
+    LockedFile,
     Node,
     NodeHardware,
     Plan,
@@ -26,7 +27,7 @@ from fleetbuild.models import (
     PlannedWheel,
     Summary,
 )
-from fleetbuild.models.plan import FactsSource
+from fleetbuild.models.plan import FactsSource, VersionChange
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.plan.decide.compatibility.beyond_target import sm_problem
@@ -78,13 +79,26 @@ class _PlanInputs:
             answer = self.closure(group)
             if answer.problem and not answer.offline:
                 problems[group.name] = Problem(answer.problem, answer.fix or "")
+        if self.config.build.policy == "published":
+            problems |= self._not_published()
         for wheel in self.drafted.wheels:
-            if self.config.build.policy == "published" and not wheel.taken:
-                problems |= dict.fromkeys(wheel.groups, _not_published(wheel))
             if problem := sm_problem(wheel) or _build_problem(wheel, self.locks):
                 for name in wheel.groups:
                     problems.setdefault(name, problem)
         return problems
+
+    def _not_published(self) -> dict[str, Problem]:
+        """Return the problem of each group that has packages without a published wheel."""
+        lacking: dict[str, list[str]] = {}
+        for wheel in self.drafted.wheels:
+            why = wheel.published.why if wheel.published else "its source is named, but no version."
+            for name in wheel.groups if not wheel.taken else ():
+                lacking.setdefault(name, []).append(f"{wheel.package.text}: {why}")
+        fix = "Check names and versions, or set build.policy to auto: then they are built for it."
+        return {
+            name: Problem(f"No published wheel fits {name}. {' '.join(texts)}", fix)
+            for name, texts in lacking.items()
+        }
 
     def missing_lock(self) -> Resolution | None:
         """Return a resolution that failed because no index could be reached, if there is one."""
@@ -215,15 +229,6 @@ def _build_problem(wheel: DraftWheel, locks: Locks) -> Problem | None:
     return Problem(f"The build of {wheel.package.name}: {answer.problem}", answer.fix or "")
 
 
-def _not_published(wheel: DraftWheel) -> Problem:
-    why = wheel.published.why if wheel.published else "its source is named, but no version."
-    return Problem(
-        f"No published wheel of {wheel.package.text} fits: {why}",
-        "Check its name and version, or set build.policy to auto, so that it is built for these"
-        " nodes.",
-    )
-
-
 def _blocked_everywhere(wheel: DraftWheel, problems: Mapping[str, Problem]) -> str | None:
     """Return the first problem if all groups of this wheel are blocked, else None."""
     if all(name in problems for name in wheel.groups):
@@ -256,6 +261,9 @@ def _group(
             artifact_keys=keys,
             dependencies=dependencies,
         )
+    installs = Installs()
+    if group.name not in problems:
+        installs = _installs(group.nodes, inputs.facts, inputs.config.release, release)
     builders = group.builders
     if not group.nodes and (built := next((w for w in own_wheels if w.built_on), None)):
         builders = (built.built_on or "", *built.fallbacks)
@@ -268,9 +276,8 @@ def _group(
         wheels=own_wheels,
         release_id=release,
         dependencies=dependencies,
-        installs=Installs()
-        if group.name in problems
-        else _installs(group.nodes, inputs.facts, inputs.config.release, release),
+        installs=installs,
+        changes=tuple(_version_changes(inputs, installs.upgrade, own_wheels, dependencies or ())),
     )
 
 
@@ -287,6 +294,31 @@ def _installs(
         else:
             by_action["upgrade"].append(name)
     return Installs(**{assessed: tuple(members) for assessed, members in by_action.items()})
+
+
+def _version_changes(
+    inputs: _PlanInputs,
+    upgraded: Sequence[str],
+    wheels: Sequence[PlannedWheel],
+    dependencies: Sequence[LockedFile],
+) -> Iterator[VersionChange]:
+    """Yield what an apply changes in the releases of these nodes, planned packages first."""
+    manifests = [inputs.facts[name].release[inputs.config.release] for name in upgraded]
+    keys = {wheel.artifact_key for manifest in manifests for wheel in manifest.wheels}
+    installed: dict[str, set[str]] = {}
+    for manifest in manifests:
+        known = [(wheel.package, wheel.version) for wheel in manifest.wheels]
+        texts = (text.partition("==") for text in manifest.dependencies)
+        known += [(name, version) for name, _, version in texts]
+        for name, there in known:
+            installed.setdefault(name, set()).add(there)
+    planned = {wheel.package: wheel.wheel_version for wheel in wheels}
+    planned |= {file.name: file.version for file in dependencies}
+    rebuilt = {wheel.package for wheel in wheels if wheel.artifact_key not in keys}
+    for name in (*planned, *sorted(installed.keys() - planned)) if manifests else ():
+        versions, wanted = installed.get(name, set()), planned.get(name)
+        if versions != {wanted} or name in rebuilt:
+            yield VersionChange(package=name, installed=tuple(sorted(versions)), planned=wanted)
 
 
 def _reuse_installed_wheels(groups: Sequence[PlannedGroup]) -> tuple[PlannedGroup, ...]:

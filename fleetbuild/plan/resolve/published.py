@@ -23,7 +23,7 @@ from fleetbuild.plan.decide.wheels.published import (
     choose_published,
     must_be_read,
 )
-from fleetbuild.plan.resolve.uv import find_wheels
+from fleetbuild.plan.resolve.uv import find_wheels, machine_of
 from fleetbuild.recipes import GENERIC
 from fleetbuild.store.wheels import Store
 
@@ -85,13 +85,15 @@ def find_published(
         requests = {name: _request(group, package) for name, group in by_name.items()}
         must_exist = never_build or not package.recipe.source
         while requests:
-            answers = find_wheels(requests.values(), store.settings, must_exist=must_exist)
+            answers = find_wheels(requests.values(), store.settings)
+            if must_exist and not any(answer.wheels for answer in answers.values()):
+                find_wheels(requests.values(), store.settings, must_exist=True)
             must_exist = False  # the next requests exclude variants of this version
             found = {name: answers[request].wheels for name, request in requests.items()}
             for name, wheels in found.items():
                 published_torch = choices.get(("torch", name))
                 target = by_name[name].wheel_targets[package.name]
-                choice = PublishedChoice(why=_no_wheel(answers[requests[name]]))
+                choice = PublishedChoice(why=_no_wheel(requests[name], answers[requests[name]]))
                 if wheels:
                     choice = choose_published(
                         package,
@@ -114,9 +116,9 @@ def find_published(
     return choices
 
 
-def _no_wheel(answer: Resolution) -> str:
+def _no_wheel(request: LockRequest, answer: Resolution) -> str:
     why = answer.problem if answer.offline else None
-    return why or "No wheel of it is published for these nodes."
+    return why or f"No wheel of it is published for {machine_of(request)}."
 
 
 def _is_variant(wheels: Sequence[LockedFile]) -> bool:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.errors import ConfigError
+from fleetbuild.errors import ConfigError, ResolutionError
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide.packages import Package, PackageSpec, bracketed, refuse_duplicates
 from fleetbuild.plan.decide.resolution import Source
@@ -22,6 +22,7 @@ from fleetbuild.plan.resolve.uv import pick_versions
 from fleetbuild.recipes import GENERIC, Recipe, choose_recipe
 from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.git import find_commit, read_file
+from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.pack import pack_tree
 from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
 from fleetbuild.store.wheels import Store
@@ -37,11 +38,12 @@ def requested_packages(
     store: Store,
     *,
     constraints: Sequence[str] = (),
-    python: str = "3.11",
+    pythons: Sequence[str] = ("3.11",),
 ) -> tuple[tuple[Package, ...], dict[str, Source]]:
     """Return the packages of a release, and the sources of local packages.
 
-    A range becomes its newest version that the constraints allow and that runs on this Python.
+    A range becomes its newest version that the constraints allow, for the oldest of these Pythons
+    that has such a version of every package.
     """
     packages: list[Package] = []
     local: dict[str, Source] = {}
@@ -50,7 +52,7 @@ def requested_packages(
         for spec in specs
         if spec.version is None and spec.path is None and spec.git is None
     }
-    versions = pick_versions(ranges, constraints, python, store.settings) if ranges else {}
+    versions = _versions(ranges, constraints, pythons, store.settings) if ranges else {}
     for spec in specs:
         if spec.path is not None or spec.git is not None:
             of = _local if spec.git is None else _of_git
@@ -62,6 +64,22 @@ def requested_packages(
     _refuse_outside(packages, constraints)
     refuse_duplicates([PackageSpec(text=package.text, name=package.name) for package in packages])
     return tuple(packages), local
+
+
+def _versions(
+    ranges: Mapping[str, str],
+    constraints: Sequence[str],
+    pythons: Sequence[str],
+    settings: IndexSettings,
+) -> dict[str, str]:
+    """Return the version of each package. Nodes with an older Python are blocked later, alone."""
+    first, *others = pythons
+    try:
+        return pick_versions(ranges, constraints, first, settings)
+    except ResolutionError:
+        if not others:
+            raise
+    return _versions(ranges, constraints, others, settings)
 
 
 def _pinned(

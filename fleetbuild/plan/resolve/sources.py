@@ -14,11 +14,12 @@ from fleetbuild.errors import FleetbuildError, InstallError, RecipeError
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package
-from fleetbuild.plan.decide.requests import source_request
+from fleetbuild.plan.decide.requests import plain, source_request
 from fleetbuild.plan.decide.resolution import LockRequest, Resolution, Source, StaticMetadata
+from fleetbuild.plan.decide.wheels.published import PublishedChoice, PublishedChoices
 from fleetbuild.plan.resolve.requested import build_requirements, recipe_by_source
 from fleetbuild.plan.resolve.run_time_requirements import find_requirements
-from fleetbuild.plan.resolve.uv import locate
+from fleetbuild.plan.resolve.uv import find_wheels, newest_version
 from fleetbuild.recipes import Recipe, RecipeSource, render_source
 from fleetbuild.store.git import find_commit
 from fleetbuild.store.index_config import IndexSettings
@@ -37,6 +38,7 @@ class Sources:
         self.by_package = dict(local)
         self.metadata: dict[str, StaticMetadata] = {}  # run-time requirements, by package
         self.unknown: dict[str, Resolution] = {}  # why requirements are not known, by package
+        self.missing: dict[str, Resolution] = {}  # why no index has the source, by package
         self.unfetched: Resolution | None = None  # why a source could not be fetched
         self._recipes, self._store = recipes, store
         self._chosen: dict[str, Recipe] = {}  # for packages without a recipe of their own
@@ -55,7 +57,7 @@ class Sources:
         pinned = [package for package in packages if package.name not in self.by_package]
         if self.unfetched is None and pinned:
             report(f"Looking for the source of {', '.join(package.text for package in pinned)}")
-            self._fetch_of_index(pinned, [source_request(group, pinned) for group in groups])
+            self._fetch_of_index(pinned, groups)
         if self.unfetched is None:
             requests = [source_request(group, ()) for group in groups]
             for package in packages:
@@ -90,18 +92,56 @@ class Sources:
             found = {"metadata_problem": problem.message}
         self.by_package[name] = source.model_copy(update=found)
 
-    def _fetch_of_index(self, pinned: Sequence[Package], requests: Iterable[LockRequest]) -> None:
+    def _fetch_of_index(self, pinned: Sequence[Package], groups: Sequence[DraftGroup]) -> None:
         # One sdist serves every supported Python, so ask for the newest Python of the fleet.
-        newest = max(requests, key=lambda request: version_key(request.python_version))
-        answer = locate(newest, self._store.settings)
-        if answer.offline:
-            self.unfetched = answer
-            return
-        if answer.problem:  # such as a Python too old for a package: the groups say so
-            self.unknown |= {package.name: answer for package in pinned}
-        packages = {package.name: package for package in pinned}
-        for file in answer.sources:
-            self._add_fetched(packages[file.name], file)
+        newest = max(groups, key=lambda group: version_key(group.python_version))
+        requests = {each.name: source_request(newest, [each]) for each in pinned}
+        answers = find_wheels(requests.values(), self._store.settings)
+        for package in pinned:
+            answer = answers[requests[package.name]]
+            if answer.offline:
+                self.unfetched = answer
+                return
+            if answer.problem:
+                self.missing[package.name] = answer
+            for file in answer.sources:
+                self._add_fetched(package, file)
+
+    def problems(
+        self,
+        groups: Sequence[DraftGroup],
+        packages: Sequence[Package],
+        published: PublishedChoices,
+    ) -> dict[str, Resolution]:
+        """Return the problem of each group that neither takes a published wheel nor has a source.
+
+        The first such package is named, with a version that the index has for the group's Python.
+        """
+        found: dict[str, Resolution] = {}
+        for group in groups:
+            for package in packages:
+                choice = published.get((package.name, group.name))
+                why = self.missing.get(package.name)
+                if why and not (choice and choice.file) and group.name not in found:
+                    found[group.name] = self._problem(package, group, choice, why)
+        return found
+
+    def _problem(
+        self,
+        package: Package,
+        group: DraftGroup,
+        choice: PublishedChoice | None,
+        why: Resolution,
+    ) -> Resolution:
+        name, version = package.name, package.version
+        searched = f"{choice.why} " if choice else ""
+        newest = newest_version(name, self._store.settings, plain(group.python_version))
+        instead = f"Ask for {name}=={newest}, the newest for this Python. " if newest else ""
+        offer = "" if choice else " To take a published wheel where it fits: build: {policy: auto}."
+        return Resolution(
+            problem=f"{name} {version} for {group.name}: {searched}{why.problem}",
+            fix=f"{instead if newest != version else ''}{why.fix}{offer}",
+        )
 
     def _add_fetched(self, package: Package, file: LockedFile) -> None:
         try:

@@ -269,19 +269,26 @@ def _run(
         "--python", sys.executable,  # uv would run the Python of a .venv in any parent folder
     ]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    environment |= {**settings.environment, "UV_INDEX_STRATEGY": settings.strategy}
-    try:
-        done = run_program(
-            [*command, *_without_cache(environment)],
-            within=within,
-            cwd=folder,  # so that no project's uv settings apply
-            env=environment,
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, _LATE, "", f"timed out after {within} s")
-    told = done.stderr[:_MOST_SAID]
-    said = [hide(text, settings.tokens) for text in (done.stdout, told)]
-    return subprocess.CompletedProcess(command, done.returncode, *said)
+    environment |= settings.environment
+    done = subprocess.CompletedProcess[str](command, _NO_SOLUTION, "", "")
+    for strategy in dict.fromkeys((settings.strategy, "first-index")):
+        try:
+            tried = run_program(
+                [*command, *_without_cache(environment)],
+                within=within,
+                cwd=folder,  # so that no project's uv settings apply
+                env={**environment, "UV_INDEX_STRATEGY": strategy},
+            )
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, _LATE, "", f"timed out after {within} s")
+        told = tried.stderr[:_MOST_SAID]
+        said = [hide(text, settings.tokens) for text in (tried.stdout, told)]
+        # By any other strategy, uv goes on silently where an index refuses the login.
+        if strategy == settings.strategy or _REFUSED_LOGIN.search(_said(said[1])):
+            done = subprocess.CompletedProcess(command, tried.returncode, *said)
+        if done.returncode != _NO_SOLUTION:
+            break
+    return done
 
 
 def _without_cache(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -353,7 +360,7 @@ def _answer(request: LockRequest, lock: dict[str, Any], folder: Path) -> Resolut
         else:
             return Resolution(
                 problem=f"{package['name']} {package.get('version', '')} has no wheel with a "
-                f"known hash for {_machine(request)}.",
+                f"known hash for {machine_of(request)}.",
                 fix=f"Build it too: add {package['name']}==VERSION under packages:, or choose "
                 "other versions.",
             )
@@ -386,12 +393,18 @@ def _refused(
     _refuse_unknown(named, said, settings, request.python_version)
     if hidden := _hidden_by_folder(request, said, settings):
         return hidden
+    if request.sources and re.search(r"has no (usable )?source distribution", said):
+        return Resolution(
+            problem=f"There is no sdist of it in {settings.places}, so it cannot be built.",
+            fix=f"Name a source tree: --package '{request.sources[0]} @ ./path'. If another index "
+            f"has the sdist: package_index: {{{request.sources[0]}: ADDRESS}} in fleetbuild.yml.",
+        )
     first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
     absent = _ABSENT.search(said)
     if absent and f"you require {absent[1]}" not in said:
         absent = None  # a dependency: nobody has spelled it here
     return Resolution(
-        problem=f"No set of dependencies fits {_machine(request)}: {_short(said)}"
+        problem=f"No set of dependencies fits {machine_of(request)}: {_short(said)}"
         + (f" {first[1]} is on {first[2]}, the first index that has it." if first else ""),
         fix=f"Where {first[1]} is to come from another index, name that in fleetbuild.yml: "
         f"package_index: {{{first[1]}: ADDRESS}}."
@@ -426,7 +439,7 @@ def _hidden_by_folder(
         if any(fnmatch(path.name.casefold(), pattern) for path in folder.glob("*.whl")):
             return Resolution(
                 problem=f"{folder} has files of {name} {version} for other machines, which hide"
-                f" the files of later indexes: none is for {_machine(request)}.",
+                f" the files of later indexes: none is for {machine_of(request)}.",
                 fix="Add the file for this machine to that folder, or name the index that has it in"
                 f" fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
             )
@@ -481,18 +494,10 @@ def _refuse_unknown(named: Sequence[str], said: str, settings: IndexSettings, py
             f"The package {name} is not on the index.",
             "Check its spelling, or add the index that has it under index: in fleetbuild.yml.",
         )
-    if (match := re.search(r"([\w.-]+)(==\S+)? has no (usable )?source distribution", said)) and (
-        name := mine.get(canonicalize_name(match[1]))
-    ):
-        raise ResolutionError(
-            f"The first index with {name} has no sdist of it, so it cannot be built from source.",
-            f"Name a source tree: --package '{name} @ ./path'. If another index has the sdist, "
-            f"name that one in fleetbuild.yml: package_index: {{{name}: ADDRESS}}. To take a"
-            " published wheel where it fits: build: {policy: auto}.",
-        )
 
 
-def _machine(request: LockRequest) -> str:
+def machine_of(request: LockRequest) -> str:
+    """Return what is asked for: Python 3.11 (cp311) on x86_64 with glibc 2.36."""
     python = ".".join(request.python_version.split(".")[:2])
     libc = f"{request.libc.family} {request.libc.floor}"
     return f"Python {python} ({request.python}) on {request.arch} with {libc}"

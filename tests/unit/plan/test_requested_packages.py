@@ -11,8 +11,9 @@ from fleetbuild.errors import ConfigError, ResolutionError
 from fleetbuild.models import Config
 from fleetbuild.plan.plan_fleet import plan_fleet
 from fleetbuild.plan.resolve.requirement_files import read_requirement_files
+from tests.factories.elf import make_elf
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
-from tests.factories.fleets import facts, inventory
+from tests.factories.fleets import facts, inventory, python
 
 FLEET = {"a": facts("avx2"), "b": facts("avx512"), "c": facts("x86-64")}
 
@@ -94,12 +95,86 @@ def test_constraints_bound_the_range_and_the_installed_packages(site):
         plan("pkg>=2", constraints=["c.txt"])
 
 
+def actions(made) -> dict[str, dict[str, str]]:
+    return {
+        group.name: {wheel.package: wheel.action for wheel in group.wheels} for group in made.groups
+    }
+
+
+def test_what_files_list_is_taken_as_published_where_it_runs(site):
+    """On other groups it is built, and so is what packages: names."""
+    native = "cp311-cp311-manylinux_2_17_x86_64"
+    code = {"pkg/_c.so": make_elf(bytes.fromhex("c5fdfec1c3"))}  # vpaddd ymm0
+    make_wheel(site / "files", "pkg", "2.0", native, code, requires="dep")
+    make_sdist(site / "files", "mine", "1.0", pyproject=project("mine"))
+    make_wheel(site / "files", "mine", "1.0", native)
+    (site / "r.txt").write_text("pkg\n")
+    fleet = {"a": facts("avx2"), "c": facts("x86-64")}
+    made = plan("mine==1.0", fleet=fleet, requirements=["r.txt"])
+    assert actions(made) == {
+        "cpu-avx2-cp311": {"mine": "build", "pkg": "published"},
+        "cpu-x86-64-cp311": {"mine": "build", "pkg": "build"},
+    }
+    only = Config.model_validate({"build": {"only": ["Pkg"]}})
+    made = plan("mine==1.0", fleet=fleet, config=only, requirements=["r.txt"])
+    assert {tuple(each.items()) for each in actions(made).values()} == {
+        (("mine", "published"), ("pkg", "build"))
+    }
+    # In fleetbuild.yml as on the command line.
+    of_file = Config.model_validate({"packages": ["mine"], "requirements": ["r.txt"]})
+    assert actions(plan(fleet=fleet, config=of_file))["cpu-avx2-cp311"] == {
+        "mine": "build",
+        "pkg": "published",
+    }
+    unknown = Config.model_validate({"build": {"only": ["pgk"]}})
+    with pytest.raises(ConfigError, match="only names pgk, which is not in this release"):
+        plan("pkg", config=unknown)
+    with pytest.raises(ValueError, match="only: has no meaning with policy: auto"):
+        Config.model_validate({"build": {"only": ["pkg"], "policy": "auto"}})
+
+
+def test_a_group_without_wheel_and_sdist_is_blocked_alone(site):
+    make_wheel(site / "files", "native", "1.0", "cp311-cp311-manylinux_2_17_x86_64")
+    make_wheel(site / "files", "native", "1.1", "cp313-cp313-manylinux_2_17_x86_64")
+    (site / "r.txt").write_text("native==1.0\n")
+    fleet = {"a": facts(), "b": facts(pythons=(python("3.13.1"),))}
+    made = plan(fleet=fleet, requirements=["r.txt"])
+    assert {name: node.state for name, node in made.nodes.items()} == {"a": "ok", "b": "blocked"}
+    assert made.nodes["b"].reason == (
+        "native 1.0 for cpu-avx2-cp313: No wheel of it is published for Python 3.13 (cp313) on"
+        f" x86_64 with glibc 2.36. There is no sdist of it in {site / 'files'}, so it cannot be"
+        " built."
+    )
+    assert made.nodes["b"].fix.startswith("Ask for native==1.1, the newest for this Python.")
+    assert (made.exit_code, made.lock) == (4, "complete")
+
+
+def test_old_libcs_alone_are_blocked_where_a_wheel_is_too_new_for_them(site):
+    make_wheel(site / "files", "native", "1.0", "cp311-cp311-manylinux_2_28_x86_64")
+    (site / "r.txt").write_text("native\n")
+    made = plan(fleet={"a": facts(), "old": facts(libc="2.17")}, requirements=["r.txt"])
+    assert {name: node.state for name, node in made.nodes.items()} == {"a": "ok", "old": "blocked"}
+    assert made.groups[0].wheels[0].action == "published"
+
+
+def test_a_python_that_no_version_supports_stops_no_other(site):
+    more = 'requires-python = ">=3.10"\n'
+    make_sdist(site / "files", "late", pyproject=project("late", more=more))
+    fleet = {"a": facts(), "old": facts(pythons=(python("3.9.2"),))}
+    made = plan("late", fleet=fleet)
+    assert {name: node.state for name, node in made.nodes.items()} == {"a": "ok", "old": "blocked"}
+    assert "Python 3.9" in made.nodes["old"].reason
+    assert "late" in made.nodes["old"].reason
+
+
 @pytest.mark.usefixtures("site")
 def test_a_marker_that_excludes_all_nodes_leaves_the_package_out():
     made = plan("pkg==1.0", "other==1.0 ; sys_platform == 'win32'")
     assert made.packages == ("pkg==1.0",)
+    old = {"a": facts(), "b": facts(pythons=(python("3.9.2"),))}
     with pytest.raises(ConfigError, match="is meant for some nodes only"):
-        plan("pkg==1.0 ; python_version < '3.11'")
+        plan("pkg==1.0 ; python_version < '3.11'", fleet=old)
+    assert plan("pkg==1.0", "other ; python_version < '3.11'").packages == ("pkg==1.0",)
     pinned = plan("pkg==1.0 ; python_version >= '3.11'", config=Config(python="3.11"))
     assert pinned.packages == ("pkg==1.0",)
 

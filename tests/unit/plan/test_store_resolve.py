@@ -174,9 +174,12 @@ def test_packages_missing_on_the_index_are_errors(settings):
         locate(request_for("pkg==9.9", sources=("pkg",)), settings)
     with pytest.raises(ResolutionError, match="package absent is not on the index"):
         locate(request_for("absent==1", sources=("absent",)), settings)
-    with pytest.raises(ResolutionError, match="with wheelonly has no sdist") as refused:
-        locate(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
-    assert "package_index: {wheelonly: ADDRESS}" in refused.value.fix
+
+
+def test_a_package_without_an_sdist_is_a_problem_that_names_the_places(settings, files):
+    answer = locate(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
+    assert answer.problem == f"There is no sdist of it in {files}, so it cannot be built."
+    assert "package_index: {wheelonly: ADDRESS}" in answer.fix
 
 
 @pytest.mark.parametrize(("python", "newest"), [("cp311", "2.0"), ("cp312", "3.0")])
@@ -295,7 +298,13 @@ def test_a_conflict_in_words_that_nobody_knows_is_a_conflict(monkeypatch, settin
     ("code", "words"),
     [(401, "refuses the login: 401 Unauthorized"), (403, "answers 403 Forbidden")],
 )
-def test_an_index_that_refuses_the_login_is_named(tmp_path, code, words):
+@pytest.mark.parametrize("beside", ["", "UV_INDEX", "UV_FIND_LINKS"])
+def test_an_index_that_refuses_the_login_is_named(tmp_path, code, words, beside):
+    """Also beside a folder, where uv goes on without a word."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    more = {beside: folder.as_uri()} if beside else {}
+
     class Refusing(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_error(code)
@@ -306,7 +315,7 @@ def test_an_index_that_refuses_the_login_is_named(tmp_path, code, words):
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever).start()
         address = f"http://127.0.0.1:{server.server_port}/simple/"
-        own = IndexSettings({"UV_DEFAULT_INDEX": address, "UV_CACHE_DIR": str(tmp_path)})
+        own = IndexSettings({"UV_DEFAULT_INDEX": address, "UV_CACHE_DIR": str(tmp_path), **more})
         try:
             with pytest.raises(ResolutionError) as raised:
                 resolve(request_for("dep"), own)

@@ -15,6 +15,8 @@ from fleetbuild.models import (
     Requires,
     Summary,
 )
+from fleetbuild.models.plan import VersionChange
+from tests.factories.fleets import locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
 NODES = [f"gpu-{number:02d}" for number in range(1, 9)]
@@ -99,9 +101,57 @@ def test_an_estimate_that_nobody_measured_is_not_shown(
     assert ("24 min" in text) is measured
 
 
-def test_a_replaced_release_is_shown_as_a_change(rendered: Callable[..., str]) -> None:
-    made = plan(groups=(group("avx2", NODES, wheel("reuse", "avx2"), Installs(upgrade=("n",))),))
-    assert "change 1" in rendered(report.plan_body(made, 200))
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_replaced_release_shows_its_versions_with_a_mark(
+    rendered: Callable[..., str], width: int
+) -> None:
+    changes = (
+        VersionChange(package="httpx", installed=("0.28.1",), planned="0.27.2"),
+        VersionChange(package="hnswlib", installed=("0.8.0",), planned="0.8.0"),
+        VersionChange(package="old", installed=("1", "2")),
+        VersionChange(package="new", planned="1"),
+    )
+    one = group("avx2", NODES, wheel("reuse", "avx2"), Installs(upgrade=("n",)))
+    made = plan(groups=(one.model_copy(update={"changes": changes}),))
+    text = rendered(report.plan_body(made, width), width)
+    assert "~ " in text.splitlines()[width // 200]
+    for words in ("change 1", "httpx 0.28.1 → 0.27.2", "hnswlib 0.8.0 → 0.8.0, another build",
+                  "old 1 or 2 → none", "new none → 1"):  # fmt: skip
+        assert words in text
+    many = one.model_copy(update={"changes": changes * 3})
+    assert "and 4 more versions" in rendered(report.plan_body(plan(groups=(many,)), width), width)
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_what_all_groups_get_as_published_stands_once(
+    rendered: Callable[..., str], width: int
+) -> None:
+    taken = make_wheel(
+        "httpx",
+        "0.28.1",
+        action="published",
+        reason="Published: fits.",
+        published=locked("httpx", "0.28.1"),
+    )
+    groups = [
+        group(isa, [isa], wheel("build", isa), Installs(install=(isa,))).model_copy(
+            update={"wheels": (wheel("build", isa), taken)}
+        )
+        for isa in ("avx2", "avx512")
+    ]
+    made = plan(groups=groups)
+    assert report.shared_lines(made) == ["In all groups, as published: httpx 0.28.1"]
+    assert "httpx" not in rendered(report.plan_body(made, width), width)
+    alone = plan(groups=groups[:1])
+    assert report.shared_lines(alone) == []
+    assert "httpx-0.28.1" in rendered(report.plan_body(alone, width), width)
+
+
+def test_a_blocked_group_says_its_reason_once(rendered: Callable[..., str]) -> None:
+    stuck = make_wheel("a", "1", action="blocked", reason="a 1 has no wheel.")
+    one = group("avx2", ["n"], stuck, Installs())
+    both = one.model_copy(update={"wheels": (stuck, stuck.model_copy(update={"package": "b"}))})
+    assert rendered(report.plan_body(plan(groups=(both,)), 60), 60).count("a 1 has no wheel.") == 1
 
 
 def test_skipped_nodes_are_listed() -> None:
@@ -176,21 +226,20 @@ def test_the_end_names_missing_nodes_and_the_counts() -> None:
         "unreachable: gone-[1-2]: no route",
         "  fix: look",
         (
-            "Rollout: 1 canary in each group, then 25% of its nodes at a time. A group stops after"
-            " a failed canary, after more than 10% of its nodes failed, or after more than 25% of"
-            " its nodes stopped answering."
+            "How long the rollout takes is not known: no apply from here has installed these"
+            " packages."
         ),
-        (
-            "  cpu-avx2-cp311 (3 nodes): one by one, in 3 steps; 1 failed node or 2 unreachable"
-            " nodes stop the rest of the group, and no other group."
-        ),
-        "  How long it takes is not known: no apply from here has installed these packages.",
         (
             "Plan: 1 wheel to build, 1 reused. "
             "3 of 11 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
         ),
     ]
-    assert "warning: gpu-01: odd" in report.plan_ending(plan(), verbose=True)
+    told = report.plan_ending(plan(), verbose=True)
+    assert "warning: gpu-01: odd" in told
+    assert (
+        sum(line.startswith("Rollout: 1 canary in each group, then 25% of") for line in told) == 1
+    )
+    assert any(line.startswith("  cpu-avx2-cp311 (3 nodes): one by one, in 3") for line in told)
 
 
 def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
@@ -204,7 +253,8 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
         "after": {"playbook": "/etc/undrain.yml"},
     }
     took = {"cpu-avx2-cp311": 25.0, "gone": 900.0}
-    assert report.plan_ending(plan(groups=(big,), rollout=rollout), took)[2:-1] == [
+    made = plan(groups=(big,), rollout=rollout)
+    assert report.plan_ending(made, took, verbose=True)[-6:-1] == [
         (
             "Rollout: 1 node, then 5 nodes, then 30% of its nodes at a time. A group stops after"
             " more than 10% of its nodes failed, or after more than 3 nodes stopped answering."
@@ -214,20 +264,19 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
             " or 4 unreachable nodes stop the rest of the group, and no other group."
         ),
         (
-            "  The rollout takes about 2 min 05: 5 steps of 25 s each in cpu-avx2-cp311, as in the"
+            "The rollout takes about 2 min 05: 5 steps of 25 s each in cpu-avx2-cp311, as in the"
             " last apply."
         ),
-        "  before each switch: kubectl cordon (at most 60 s)",
-        "  after each switch: playbook /etc/undrain.yml (at most 300 s)",
+        "Before each switch: kubectl cordon (at most 60 s)",
+        "After each switch: playbook /etc/undrain.yml (at most 300 s)",
     ]
     alone = (group("avx2", ["n"], wheel("build", "avx2"), Installs(install=("n",))),)
     assert report.rollout_lines(plan(groups=alone)) == []
-    assert report.rollout_lines(plan(groups=alone), {"cpu-avx2-cp311": 3.21}) == [
-        "  The rollout takes about 3.2 s, as in the last apply."
-    ]
+    told = report.plan_ending(plan(groups=alone), {"cpu-avx2-cp311": 3.21})
+    assert told[-2] == "The rollout takes about 3.2 s, as in the last apply."
     numbers = {"serial": 2, "max_fail": 0, "max_unreachable": 1}
     exact = report.rollout_lines(plan(groups=(big,), rollout=numbers))
-    assert len(exact) == 2  # numbers need no further line
+    assert len(exact) == 1  # numbers need no further line
     few = group("avx2", many, wheel("reuse", "avx2"), Installs(install=("n39",)))
     assert any("in 1 step;" in line for line in report.rollout_lines(plan(groups=(few,))))
 
@@ -241,7 +290,7 @@ def test_ten_groups_take_as_long_as_the_slowest() -> None:
         for name in "abcdefghij"
     ]  # fmt: skip
     took = {"a": 8.0, "b": 12.0}  # of the others it is not known
-    lines = " ".join(report.rollout_lines(plan(groups=groups), took))
+    lines = " ".join(report.plan_ending(plan(groups=groups), took))
     assert "about 48 s: 4 steps of 12 s each in b, as" in lines
 
 

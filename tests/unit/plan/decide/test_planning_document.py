@@ -10,6 +10,7 @@ from fleetbuild.errors import PlanFileError, UsageError
 from fleetbuild.models import Facts, Gpu
 from fleetbuild.models.digest import digest
 from fleetbuild.models.plan import version_skew
+from fleetbuild.models.release import ManifestWheel
 from fleetbuild.plan.decide.resolution import Locks, Resolution
 from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.plan.document.serialize import dump_plan, read_plan
@@ -250,6 +251,24 @@ def test_explain_shows_the_release_of_installed_nodes():
     assert f"{wanted} will replace it" in old
     assert "compiler: none" in old
     assert "SM unknown" in old
+
+
+def test_a_plan_says_which_versions_change_on_the_nodes_that_have_a_release():
+    wanted = planned({"a": facts()}).groups[0].wheels[0]
+    mine = {"package": "hnswlib", "artifact_key": "1" * 32, "sha256": "2" * 64}
+    before = manifest("1" * 16).model_copy(
+        update={"wheels": (ManifestWheel(version=wanted.wheel_version, **mine),),
+                "dependencies": ("numpy==1.26.4", "gone==1.0")}
+    )  # fmt: skip
+    lock = Resolution(wheels=(locked("numpy", "2.2.6"),))
+    (group,) = planned({"a": facts(release={"default": before})}, closure=lock).groups
+    assert [(each.package, each.installed, each.planned) for each in group.changes] == [
+        ("hnswlib", (wanted.wheel_version,), wanted.wheel_version),  # another build
+        ("numpy", ("1.26.4",), "2.2.6"),
+        ("gone", ("1.0",), None),
+    ]
+    (new,) = planned({"a": facts()}).groups
+    assert new.changes == ()
 
 
 def test_explain_goes_by_the_last_answer_of_a_node_and_not_by_the_plan():

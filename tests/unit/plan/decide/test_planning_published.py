@@ -303,8 +303,25 @@ def test_policy_published_blocks_packages_without_a_fitting_wheel():
     _, plan = the_plan(ONLY, fleet, TAKEN | NOT)
     assert plan.nodes["a"].state == "ok"
     assert plan.nodes["b"].state == "blocked"
-    assert "No published wheel of hnswlib==0.8.0 fits" in (plan.nodes["b"].reason or "")
-    assert (plan.nodes["b"].fix or "").startswith("Check its name and version, or set build.policy")
+    assert plan.nodes["b"].reason == (
+        "No published wheel fits cpu-avx-cp311."
+        " hnswlib==0.8.0: hnswlib.whl does not fit: it holds avx2."
+    )
+    assert (plan.nodes["b"].fix or "").startswith("Check names and versions, or set build.policy")
+
+
+def test_policy_published_names_each_missing_wheel_once():
+    fleet = {"b": facts("avx")}
+    lacking = [package(name) for name in ("hnswlib", "annoy")]
+    no_wheel = PublishedChoice(why="No wheel of it is published.")
+    choices = {(each.name, "cpu-avx-cp311"): no_wheel for each in lacking}
+    made = drafted(fleet, lacking, published=choices, config=ONLY)
+    plan = make_plan(
+        inventory(fleet), fleet, lacking, ONLY,
+        drafted=made, locks=answers(made, fleet), store={}, created="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    reason = plan.nodes["b"].reason or ""
+    assert [reason.count(f"{each.name}==0.8.0: No wheel") for each in lacking] == [1, 1]
 
 
 def test_an_extension_is_built_against_the_published_wheel():
