@@ -131,9 +131,21 @@ def own_cache(name: str) -> Path:
 
 
 def make_cache(folder: Path) -> None:
-    """Make a folder of `own_cache` for this user alone; with `parents`, the umask would decide."""
-    for each in (folder.parents[1], folder.parent, folder):
+    """Make a folder of `own_cache` for this user alone; raise if another user can replace it."""
+    above = filter(Path.exists, folder.resolve().parents)
+    if not all(map(_stays, above)):  # such as a user's home, for root: root's folders stay out
+        raise PermissionError(f"Another user can replace {folder}.")
+    for each in (folder.parents[1], folder.parent, folder):  # the umask would decide of `parents`
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not is_own(folder):
+        raise PermissionError(f"Another user can replace {folder}.")
+
+
+def _stays(folder: Path) -> bool:
+    """Return whether no other user can rename folders in this one."""
+    about = folder.stat()
+    shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
+    return about.st_uid in (0, os.geteuid()) and not shared
 
 
 def is_own(folder: Path) -> bool:

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -66,6 +67,16 @@ def _no_inventories_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fleetbuild.ansible.kept_inventories.own_cache", lambda _: folder)
         yield
+
+
+@pytest.fixture(autouse=True)
+def evidence_folder(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The folder of what is known about wheels; no test sees what another one found out."""
+    folder = tmp_path_factory.getbasetemp() / "evidence" / token_hex(8)
+    monkeypatch.setattr("fleetbuild.audit.evidence.own_cache", lambda _: folder)
+    return folder
 
 
 @pytest.fixture

@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import os
 import platform
-import stat
 import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from fleetbuild.files import is_own, make_cache, own_cache, remove_old, replace_file, sha256_of
+from fleetbuild.files import make_cache, own_cache, remove_old, replace_file, sha256_of
 from fleetbuild.models import Facts
 from fleetbuild.programs import bundled_uv
 
@@ -62,12 +60,7 @@ def _kept(wanted: str, pack: Callable[[], bytes]) -> Path:
 
 def _cached(folder: Path, wanted: str, pack: Callable[[], bytes]) -> Path:
     """Return the file in a folder of the cache; raise if the cache is not usable."""
-    above = filter(Path.exists, folder.resolve().parents)
-    if not all(map(_stays, above)):  # such as a user's home, for root: root's folders stay out
-        raise PermissionError(f"Another user can replace {folder}.")
     make_cache(folder)
-    if not is_own(folder):
-        raise PermissionError(f"Another user can replace {folder}.")
     path = next(filter(_is_whole, folder.glob(f"{wanted}.*.gz")), None)
     if path is None:
         path = _written(folder, wanted, pack())
@@ -81,13 +74,6 @@ def _written(folder: Path, wanted: str, content: bytes) -> Path:
     path = folder / f"{wanted}.{hashlib.sha256(content).hexdigest()}.gz"
     replace_file(str(path), content)
     return path
-
-
-def _stays(folder: Path) -> bool:
-    """Return whether no other user can rename folders in this one."""
-    about = folder.stat()
-    shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
-    return about.st_uid in (0, os.geteuid()) and not shared
 
 
 def _hash_in_name(path: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import lzma
 import os
 import re
+import tempfile
 from collections.abc import Collection, Iterable, Set
 from contextlib import suppress
 from functools import cache
@@ -24,7 +25,13 @@ from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import UsageError
-from fleetbuild.files import raise_if_full, read_input, write_atomically
+from fleetbuild.files import (
+    make_cache,
+    own_cache,
+    raise_if_full,
+    read_input,
+    write_atomically,
+)
 from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features
 from fleetbuild.models._base import Frozen
 
@@ -158,6 +165,11 @@ def uses_of(needs: WheelNeeds) -> tuple[str, ...]:
     return tuple(sorted({use.feature for elf in needs.files for use in elf.features}))
 
 
+@cache
+def _of_this_run() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fleetbuild-")
+
+
 def refuse_unwritable(to: Path) -> None:
     """Raise if a file cannot be written, before hours of work for its content."""
     if to.is_dir() or not os.access(to.parent, os.W_OK | os.X_OK):
@@ -190,10 +202,19 @@ class SharedResults(Frozen):
 
 
 class Results:
-    """A folder of results, one file for each hash."""
+    """The user's results, one file for each hash, whatever the project.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    They decide what serves, so a folder that another user can replace is not used: then results
+    are kept for this run alone, as with a HOME that cannot be written.
+    """
+
+    def __init__(self) -> None:
+        self._folder = own_cache("evidence")
+        try:
+            make_cache(self._folder)
+        except OSError as error:
+            raise_if_full(error)
+            self._folder = Path(_of_this_run().name)
 
     def of(self, sha256: str, file: str) -> FileResults:
         """Return the results about a file, but no needs that an older reader found.

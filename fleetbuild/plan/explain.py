@@ -65,7 +65,7 @@ def explain_name(
         if group
         else explain_node(plan, facts.get(name), name, changing=state.is_changing(name))
     )
-    lines += _evidence_lines(plan, group, facts.get(name), name, Results(state.root / "checks"))
+    lines += _evidence_lines(plan, group, facts.get(name), name, Results())
     ages = () if captures else (state.probed(each) for each in known)
     return Explanation(name=name, lines=tuple(lines), planned=plan.created, probed=_oldest(ages))
 

@@ -121,7 +121,7 @@ def plan_fleet(
         named = name_targets(names, inventory, facts, config, builders)
 
     group = partial(group_fleet, inventory, facts, config=config, builders=builders, named=named)
-    results = Results(state_dir / "checks")
+    results = Results()
     planner = _Planner(group, inventory, facts, config, store, results, on_event)
     fleet = group(wanted)
     pure, offline = find_pure(fleet.groups, wanted, local, store)

@@ -115,7 +115,7 @@ def check(
     config = config or Config()
     config = config.model_copy(update={"index": (*config.index, *listed.indexes)})
     settings = settings_of(config, Path.cwd())
-    results = Results(state.root / "checks")
+    results = Results()
     if import_from:
         results.import_from(import_from)
     if env:
@@ -483,7 +483,7 @@ def judge_wheel(
         }
     require_emulation()
     state = StateDir(Path(state_dir).absolute()).checked().create()
-    store, results = Store(state.store, index_settings()), Results(state.root / "checks")
+    store, results = Store(state.store, index_settings()), Results()
     with ExitStack() as environments:
         checker = _Checker(store, results, True, environments, progress)
         return {kind.name: checker.judge_alone(file, kind, requires) for kind in meant}

@@ -18,6 +18,7 @@ from fleetbuild.audit.evidence import (
     pack_readings,
     shipped_runs,
 )
+from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.cli.show.check import check_table
 from fleetbuild.errors import BlockedError, UsageError
@@ -176,13 +177,24 @@ def test_a_damaged_file_is_never_fine(index):
     assert "demo/_c.so" in row.where
 
 
+def test_no_evidence_comes_from_a_folder_where_others_write(index, monkeypatch, evidence_folder):
+    """They could say that anything runs."""
+    native(index)
+    check(["demo"], kinds=["IvyBridge"])
+    evidence_folder.chmod(0o777)
+    read = []
+    monkeypatch.setattr(run, "read_needs", lambda path: read.append(path) or WheelNeeds(file="f"))
+    check(["demo"], kinds=["IvyBridge"])
+    assert len(read) == 1
+
+
 def test_a_wheel_that_holds_what_it_may_not_is_not_read(index):
     make_wheel(index, "demo", "1.0", TAG, {"evil.pth": b"import os"})
     (row,) = check(["demo"], kinds=["Haswell"]).rows
     assert (row.verdict, "evil.pth" in row.where) == ("undecided", True)
 
 
-def test_a_file_is_read_once(index, monkeypatch):
+def test_a_file_is_read_once_for_all_state_folders(index, monkeypatch, evidence_folder):
     native(index)
     first = check(["demo"], kinds=["IvyBridge"])
 
@@ -190,23 +202,23 @@ def test_a_file_is_read_once(index, monkeypatch):
         raise AssertionError("it was read again")
 
     monkeypatch.setattr(run, "read_needs", refuse)
-    assert check(["demo"], kinds=["IvyBridge"]).document() == first.document()
-    (kept,) = Path(".fleetbuild/checks").iterdir()
+    again = check(["demo"], kinds=["IvyBridge"], state_dir="other")
+    assert again.document() == first.document()
+    (kept,) = evidence_folder.iterdir()
     kept.write_text(kept.read_text().replace(f'"reader":{READER}', f'"reader":{READER - 1}'))
     with pytest.raises(AssertionError, match="read again"):
         check(["demo"], kinds=["IvyBridge"])
 
 
-def test_results_travel_in_one_file(index, monkeypatch):
+def test_results_travel_in_one_file(index, monkeypatch, tmp_path):
     native(index)
     check(["demo"], kinds=["Haswell"], export_to=Path("shared.json"))
+    monkeypatch.setattr(evidence, "own_cache", lambda _: tmp_path / "of" / "another" / "user")
     monkeypatch.setattr(run, "read_needs", lambda _: pytest.fail("it was read"))
-    imported = check(
-        ["demo"], kinds=["IvyBridge"], import_from=Path("shared.json"), state_dir="elsewhere"
-    )
+    imported = check(["demo"], kinds=["IvyBridge"], import_from=Path("shared.json"))
     assert imported.rows[0].verdict == "dies-in-use"
     assert "dies in use (imported)" in str(list(check_table(imported).columns[1].cells))
-    again = check(["demo"], kinds=["IvyBridge"], state_dir="elsewhere")
+    again = check(["demo"], kinds=["IvyBridge"])
     assert again.rows[0].imported
 
 
@@ -271,12 +283,12 @@ def test_the_runs_that_come_with_fleetbuild_are_of_cpus_that_can_be_named():
 def test_a_file_without_results_is_refused(text):
     Path("bad.json").write_text(text)
     with pytest.raises(UsageError, match=r"bad\.json"):
-        Results(Path("checks")).import_from(Path("bad.json"))
+        Results().import_from(Path("bad.json"))
     with pytest.raises(UsageError, match=r"none\.json"):
-        Results(Path("checks")).import_from(Path("none.json"))
+        Results().import_from(Path("none.json"))
     os.mkfifo("pipe")
     with pytest.raises(UsageError, match="pipe cannot be read: it is not a regular file"):
-        Results(Path("checks")).import_from(Path("pipe"))
+        Results().import_from(Path("pipe"))
 
 
 @pytest.fixture

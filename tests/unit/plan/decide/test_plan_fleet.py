@@ -556,7 +556,7 @@ def keep_run(wheel, cpu, verdict, where=None):
         verdict=Verdict(verdict=verdict, where=where, evidence="emulated"),
     )
     sha256 = sha256_of(wheel)
-    results = Results(Path(".fleetbuild/checks"))
+    results = Results()
     results.keep(FileResults(sha256=sha256, file=wheel.name, runs=(run,)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -245,7 +244,7 @@ def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkey
     packages = [package("torchvision", "0.28.0"), TORCH]
     fleet = {"a": facts(), "b": gpu("9.0"), "c": gpu("6.0")}
     groups, store = drafted(fleet, packages).groups, SimpleNamespace(settings="settings")
-    results = Results(Path("checks"))
+    results = Results()
     choices = published.find_published(groups, packages, (), store, results, never_build=False)
     versions = {key: choice.file and choice.file.version for key, choice in choices.items()}
     assert versions == {
