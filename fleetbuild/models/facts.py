@@ -99,6 +99,8 @@ class Facts(Frozen):
     missing_interpreters: tuple[str, ...] = ()
     cpus: int | None = None
     memory_gb: float | None = None
+    load: float | None = None  # programs that want a CPU, on average over the last five minutes
+    behind_bastion: bool = False  # the probe reached it by way of another machine
     disk_gb: float | None = None
     can_isolate: bool | None = None  # whether builds can have namespaces of their own
     isolation_setting: str | None = None  # the kernel setting that forbids them
@@ -120,6 +122,11 @@ class Facts(Frozen):
     # Sections of the probe that gave no answer in time: what they would tell is unknown.
     unanswered: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether programs already want more than half of its CPUs."""
+        return (self.load or 0) > (self.cpus or 1) / 2
 
     @property
     def for_builds(self) -> Facts:

@@ -102,6 +102,7 @@ class PlannedWheel(Frozen):
     reason: str
     evidence: str | None = None
     built_on: str | None = None
+    why_there: str = ""  # what built_on has before the next node that can build, in words
     fallbacks: tuple[str, ...] = ()  # nodes that build if built_on cannot, in order
     build_pythons: dict[str, str] = {}  # built_on and fallbacks -> path of their interpreter
     build_gccs: dict[str, str] = {}  # nodes that need another gcc than their default -> its major

@@ -349,7 +349,8 @@ def _describe_builder(name: str, facts: Mapping[str, Facts]) -> str:
     memory = f"{known.memory_gb:g} GB" if known.memory_gb else "unknown memory"
     return (
         f"{name}: {libc}, {has}, {memory}, {known.cpus or 'unknown'} CPUs "
-        "(the oldest libc comes first, then compilers, memory and cores)"
+        "(the oldest libc comes first, then compilers, memory and cores, nodes without a bastion,"
+        " and load)"
     )
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.resources import files
 from typing import Generic, Protocol, TypeVar
@@ -165,7 +165,7 @@ class _NodeProbe(Generic[T]):
             admitted(gate)
             command, stdin = self._command(self._login.become)
             answer = self._transport.run(command, stdin, Deadline(self._timeout))
-            return self._read(answer, self._login)
+            return self._read(replace(answer, bastion=gate), self._login)
         except NoAnswer as problem:
             return Unreachable(reason=problem.reason, fix=problem.fix)
         except TimeoutError:
@@ -202,7 +202,8 @@ def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
     capture = split(answer.out.decode(errors="replace"), nonce)
     if not capture:
         raise reasons.unusable_answer(answer, login)
-    return Probed(capture, facts_of(capture))
+    facts = facts_of(capture).model_copy(update={"behind_bastion": answer.bastion is not None})
+    return Probed(capture, facts)
 
 
 def _late(timeout: float) -> Unreachable:

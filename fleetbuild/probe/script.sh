@@ -31,6 +31,8 @@ read_os_release() { cat /etc/os-release || cat /usr/lib/os-release; }
 
 read_meminfo() { cat /proc/meminfo; }
 
+read_loadavg() { cat /proc/loadavg; }
+
 # The paths in $interpreters that are not programs here.
 read_missing_interpreters() (
   IFS=' '
@@ -683,7 +685,7 @@ relay() {
 # together NAME...: sections that may take their time, all at once, while the quick ones are read.
 together() {
   if [ $# -eq 0 ]; then
-    for quick in uname cpuinfo os-release libc meminfo memory-limit nproc; do framed $quick; done
+    for quick in uname cpuinfo os-release libc meminfo memory-limit nproc loadavg; do framed $quick; done
     [ -n "$interpreters" ] && framed missing-interpreters
     [ -e "$signers" ] && framed allowed-signers
     [ -r "$sve" ] && framed sve

@@ -373,10 +373,8 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
         return "named in build.builders"
     if len(group.nodes) == 1:
         return "the only node"
-    libcs = {plan.fingerprint.get(name, {}).get("libc") for name in group.nodes}
-    if len(libcs) > 1:
-        return f"oldest libc {group.target.libc.floor}"
-    return "best by compiler, memory and cores"
+    floor = f" {group.target.libc.floor}" if wheel.why_there == "oldest libc" else ""
+    return f"{wheel.why_there}{floor}"
 
 
 def _fixes(plan: Plan, group: PlannedGroup) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import log2
 from typing import Literal
 
 from fleetbuild.hardware.rungs import RUNGS
@@ -87,15 +88,30 @@ def group_members(
 
 
 def builder_rank(name: str, facts: Facts) -> tuple[object, ...]:
-    """Return a sort key, best builder first: oldest libc, no taints, a compiler, memory, cores."""
+    """Return a sort key, best builder first; BUILDER_RANK says what each value prefers.
+
+    Sizes are compared as powers of two first: among nodes of about one size, a wheel comes faster
+    from one that is reached directly, and that is not busy.
+    """
+    memory, cpus = facts.memory_gb or 0, facts.cpus or 0
     return (
         version_key(libc_of(facts)),
         bool(facts.taints),
         not has_compiler(facts),
-        -(facts.memory_gb or 0),
-        -(facts.cpus or 0),
+        -round(log2(memory + 1)),
+        -round(log2(cpus + 1)),
+        facts.behind_bastion,
+        facts.is_busy,
+        -memory,
+        -cpus,
         name,
     )
+
+
+BUILDER_RANK = (
+    "oldest libc", "open to pods", "has a compiler", "most memory", "most cores",
+    "reached directly", "less busy", "most memory", "most cores", "first of equals",
+)  # fmt: skip
 
 
 def libc_of(facts: Facts) -> str:

@@ -96,6 +96,7 @@ def facts_of(capture: Capture) -> Facts:
         pythons=pythons,
         cpus=_cpus(capture),
         memory_gb=_memory_gb(capture),
+        load=_load(capture),
         disk_gb=free,
         install_free_gb=install_free,
         install_read_only="read-only" in lines(capture, "disk", 1000, 1000),
@@ -225,6 +226,14 @@ def _cpus(capture: Capture) -> int | None:
         r"[1-9]\d{0,4}", " ".join(lines(capture, "nproc", 4, 80)).strip(), re.ASCII
     )
     return int(match[0]) if match else None
+
+
+def _load(capture: Capture) -> float | None:
+    """Return the programs that wanted a CPU, on average over the last five minutes."""
+    match = re.match(
+        r"\S{1,20} (\d{1,6}\.\d{1,6}) ", " ".join(lines(capture, "loadavg", 1, 80)), re.ASCII
+    )
+    return float(match[1]) if match else None
 
 
 def _memory_gb(capture: Capture) -> float | None:

@@ -10,6 +10,7 @@ from fleetbuild.models import Capture
 SECTIONS = (
     "uname", "cpuinfo", "os-release", "libc", "libstdcxx", "meminfo", "nproc", "disk", "python",
     "nvidia-smi", "lspci", "toolchain", "release", "release-files",
+    "loadavg",
     "memory-limit",  # where a cgroup has one
     "missing-interpreters",  # where an inventory sets interpreters for Ansible's modules
     "allowed-signers",  # only on nodes that accept only signed releases

@@ -30,6 +30,7 @@ class Answer:
     code: int | None
     out: bytes
     err: bytes = b""
+    bastion: str | None = None  # the machine, or command, by way of which the node was reached
 
 
 class Deadline:

@@ -50,6 +50,7 @@ OF_SECTION = {
     "uname": ["Linux ", "Linux 6 x86_64 "],
     "device-tree": ["compatible: nvidia,", "compatible: a\n", "device: "],
     "sve": ["16", "16\n"],
+    "loadavg": ["1.0 ", "1.0 2.5 3.0 1/2 3\n"],
     "memory-limit": ["1", "9\n"],
     "allowed-signers": ["required\n"],
     "missing-interpreters": ["/opt/python\n"],

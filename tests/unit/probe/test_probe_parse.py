@@ -253,6 +253,16 @@ def test_a_malformed_manifest_hides_no_other() -> None:
     assert list(read(release="{}" + json.dumps(MANIFEST)).release) == ["default"]
 
 
+@pytest.mark.parametrize(
+    ("text", "load", "busy"),
+    [("0.10 12.25 9.99 2/812 4711\n", 12.25, True), ("9.99 2.00 0.1 1/2 3\n", 2.0, False),
+     ("", None, False), ("nan nan nan\n", None, False)],
+)  # fmt: skip
+def test_a_node_is_busy_if_programs_want_more_than_half_of_its_cpus(text, load, busy) -> None:
+    facts = read(loadavg=text, nproc="16\n")
+    assert (facts.load, facts.is_busy) == (load, busy)
+
+
 def test_warnings_are_bounded() -> None:
     facts = read(python="\n".join(f"/p{n} 3.11.2 cpython-311-i386-linux-gnu" for n in range(999)))
     assert len(facts.warnings) == 32
@@ -281,6 +291,7 @@ GOOD = CPU | {
     "release": json.dumps(MANIFEST),
     "previous": "default r1\n",
     "release-files": f"release default\nrecord {'0' * 64}\ndiffers 1 2 ./lib/a.so\n",
+    "loadavg": "0.50 12.25 3.10 2/812 4711\n",
     "memory-limit": "34359738368\n",
     "missing-interpreters": "/opt/py/bin/python\n",
     "allowed-signers": "required\n",

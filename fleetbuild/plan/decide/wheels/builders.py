@@ -5,7 +5,7 @@ In: a target, its groups, facts. Out: `Builders`. Runs once groups are known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from fleetbuild.hardware.cuda import Gcc
@@ -22,7 +22,7 @@ from fleetbuild.plan.decide.compatibility.compilers import (
 )
 from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, glibc_problem
 from fleetbuild.plan.decide.eligibility import Eligibility
-from fleetbuild.plan.decide.groups import DraftGroup, builder_rank, libc_of
+from fleetbuild.plan.decide.groups import BUILDER_RANK, DraftGroup, builder_rank, libc_of
 from fleetbuild.plan.decide.wheels.requires import jobs_on
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
@@ -44,6 +44,7 @@ class Builders(Frozen):
     order: tuple[PlannedBuilder, ...] = ()
     able: tuple[str, ...] = ()  # nodes whose libc suits, in the same order
     python_version: str = ""  # of the interpreter on the first builder
+    why: str = ""  # what the first has before the second, in words
     warnings: tuple[str, ...] = ()
     problem: Problem | None = None  # why no node can build
 
@@ -112,16 +113,17 @@ def choose_builders(
         compiling = [n for n in order if not glibc_problem(toolkit.version, facts[n].for_builds)]
         order = tuple(compiling) or order
     floor, named = target.libc.floor, set(fit)
-    able = tuple(
-        sorted(
-            (name for name in order if name in named or libc_of(facts[name]) == floor),
-            key=lambda name: (
-                lacks_compiler(need, facts[name].for_builds),
-                pythons[name].ensurepip is False,  # the role toolchain has to install it
-                toolkit is not None and name not in toolkit.installed_on,
-                facts[name].can_isolate is False,
-            ),
+
+    def rank(name: str) -> tuple[bool, ...]:
+        return (
+            lacks_compiler(need, facts[name].for_builds),
+            pythons[name].ensurepip is False,  # the role toolchain has to install it
+            toolkit is not None and name not in toolkit.installed_on,
+            facts[name].can_isolate is False,
         )
+
+    able = tuple(
+        sorted((name for name in order if name in named or libc_of(facts[name]) == floor), key=rank)
     )
     order = tuple(dict.fromkeys((*able, *order)))[:_MAX_BUILDERS]
     return Builders(
@@ -136,9 +138,25 @@ def choose_builders(
             for name in order
         ),
         able=able,
+        why=_why_first(order, able, lambda name: (*rank(name), *builder_rank(name, facts[name]))),
         python_version=pythons[order[0]].version,
         warnings=_refusal_warnings(target, refusals, "" if fit else f" {oldest} builds it."),
     )
+
+
+_RANK = ("has the compiler", "has pip", "has the CUDA toolkit", "isolates builds", *BUILDER_RANK)
+
+
+def _why_first(
+    order: Sequence[str], able: Sequence[str], rank: Callable[[str], tuple[object, ...]]
+) -> str:
+    """Return what the first builder has before the second."""
+    if len(order) < 2:
+        return ""
+    if order[1] not in able:
+        return BUILDER_RANK[0]
+    first, second = map(rank, order[:2])
+    return next((words for words, a, b in zip(_RANK, first, second, strict=True) if a != b), "")
 
 
 def builders_in_other_groups(

@@ -103,6 +103,7 @@ def plan_wheel(
         action=action,
         reason=reason,
         built_on=first.node,
+        why_there=builders.why,
         fallbacks=names[1:],
         build_pythons={builder.node: builder.python for builder in builders.order},
         build_gccs={builder.node: builder.gcc for builder in builders.order if builder.gcc},

@@ -30,7 +30,7 @@ def wheel(action: Literal["build", "reuse"], isa: str, **more: Any) -> PlannedWh
         reason="oldest libc 2.28" if action == "build" else "in the store",
         built_on=NODES[0] if action == "build" else None,
         jobs=2,
-        **more,
+        **{"why_there": "oldest libc", **more},
     )
 
 
@@ -368,17 +368,17 @@ def test_the_next_command_names_a_plan_that_is_not_the_last_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "builder", "said"),
+    ("nodes", "builder", "why", "said"),
     [
-        (["gpu-02"], "gpu-02", "the only node"),
-        (["gpu-02", "gpu-03"], "gpu-02", "best by compiler, memory and cores"),
-        (["gpu-01", "gpu-03"], "gpu-01", "oldest libc 2.28"),
-        (["gpu-02", "gpu-03"], "strong-1", "named in build.builders"),
+        (["gpu-02"], "gpu-02", "", "the only node"),
+        (["gpu-02", "gpu-03"], "gpu-02", "reached directly", "reached directly"),
+        (["gpu-01", "gpu-03"], "gpu-01", "oldest libc", "oldest libc 2.28"),
+        (["gpu-02", "gpu-03"], "strong-1", "most memory", "named in build.builders"),
     ],
 )
 def test_the_table_says_why_a_node_builds(
-    nodes: list[str], builder: str, said: str, rendered: Callable[..., str]
+    nodes: list[str], builder: str, why: str, said: str, rendered: Callable[..., str]
 ) -> None:
-    one = wheel("build", "avx2").model_copy(update={"built_on": builder})
+    one = wheel("build", "avx2", why_there=why).model_copy(update={"built_on": builder})
     made = plan(groups=(group("avx2", nodes, one, Installs()),))
     assert said in rendered(report.plan_body(made, 200))

@@ -144,6 +144,29 @@ def test_the_representative_has_the_oldest_libc_then_compilers_memory_and_cores(
     assert group.wheels[0].build_pythons == dict.fromkeys(fleet, "/usr/bin/python3")
 
 
+def test_among_nodes_of_a_size_those_reached_directly_build_and_then_those_with_less_load():
+    fleet = {
+        "behind": facts(memory_gb=64.0, cpus=16, behind_bastion=True),
+        "busy": facts(memory_gb=63.5, cpus=16, load=12.5),
+        "free": facts(memory_gb=62.0, cpus=16, load=0.5),
+        "small": facts(memory_gb=8.0, cpus=4),
+    }
+
+    def first() -> tuple[str | None, str]:
+        (wheel,) = planned(fleet).groups[0].wheels
+        return wheel.built_on, wheel.why_there
+
+    assert planned(fleet).groups[0].wheels[0].fallbacks == ("busy", "behind", "small")
+    assert first() == ("free", "less busy")
+    del fleet["free"]
+    assert first() == ("busy", "reached directly")
+    del fleet["busy"]
+    assert first() == ("behind", "most memory")  # a bastion costs less than a slow build
+    fleet["old"] = facts(libc="2.28", toolchain={})
+    assert first() == ("old", "oldest libc")
+    assert planned({"a": facts(), "b": facts()}).groups[0].wheels[0].why_there == "first of equals"
+
+
 def test_a_member_with_ensurepip_builds_before_one_that_has_to_get_it():
     fleet = {
         "a": facts(cpus=64, pythons=(python(venv=True, ensurepip=False),)),

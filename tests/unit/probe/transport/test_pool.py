@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from fleetbuild.probe.probing import PER_GATE, run_all
+import pytest
+
+from fleetbuild.models import Login, Node
+from fleetbuild.probe.probing import PER_GATE, Probed, probe, run_all
+from fleetbuild.probe.transport.process import LocalTransport
 
 
 class Sleeper:
@@ -78,3 +82,13 @@ def test_leaving_the_loop_abandons_the_other_jobs() -> None:
     assert next(outcomes) == (0, "done")
     outcomes.close()
     assert jobs[1].given_up.is_set()
+
+
+@pytest.mark.parametrize("gate", [None, "jump.example.org"])
+def test_the_facts_say_whether_a_node_was_reached_by_way_of_a_bastion(monkeypatch, gate):
+    way = (LocalTransport(), gate)
+    monkeypatch.setattr("fleetbuild.probe.probing.transport_for", lambda *_, **__: way)
+    (answer,) = probe([Node(name="n", login=Login(host="n"))]).values()
+    assert isinstance(answer, Probed)
+    assert answer.facts.behind_bastion is (gate is not None)
+    assert answer.facts.load is not None
