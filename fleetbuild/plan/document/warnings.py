@@ -30,6 +30,7 @@ def plan_warnings(
 ) -> tuple[str, ...]:
     """Return the warnings about builders, memory, flags, libraries and unknown versions."""
     warnings = [warning for wheel in wheels for warning in wheel.builders.warnings]
+    warnings += _undecided(wheels)
     warnings += filter(
         None, (_memory_warning(wheel, facts) for group in groups for wheel in group.wheels)
     )
@@ -71,6 +72,22 @@ def plan_warnings(
     if config.build.blas:
         warnings += _blas_warnings(config.build.blas, wheels)
     return tuple(dict.fromkeys(warnings))
+
+
+def _undecided(wheels: Sequence[DraftWheel]) -> Iterator[str]:
+    """Yield the builds that a run of the published wheel on an imitated CPU may spare."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for wheel in wheels:
+        if wheel.published and wheel.published.undecided:
+            package = wheel.package.name, wheel.package.version
+            groups.setdefault(package, []).extend(wheel.groups)
+    for (name, version), names in groups.items():
+        kinds = " ".join(f"--for {group}" for group in sorted(names))
+        yield (
+            f"The published {name} {version} is undecided for {joined(sorted(names))}, so it is"
+            f" built: `fleetbuild check --emulate {name}=={version} {kinds}` decides in seconds;"
+            " then plan again."
+        )
 
 
 def _gpus_of_others(groups: Sequence[PlannedGroup], facts: Mapping[str, Facts]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from fleetbuild.plan.decide.wheels.published import (
     choose_published,
     must_be_read,
 )
+from fleetbuild.plan.resolve.sandbox import PYTHON_TAG
 from fleetbuild.plan.resolve.uv import find_wheels, machine_of
 from fleetbuild.recipes import GENERIC
 from fleetbuild.store.wheels import Store
@@ -141,7 +142,8 @@ def _request(group: DraftGroup, package: Package) -> LockRequest:
 def _code(file: LockedFile, target: Target, store: Store, results: Results) -> Code:
     """Return what its code needs; what only runs behind a check of the CPU does not count.
 
-    If it is known how the file ran on such a CPU, that decides about its code for the CPU.
+    If it is known how the file ran on such a CPU, that decides about its code for the CPU. A run
+    that ended well counts whatever else was installed: the instructions are the same.
     """
     known = results.of(file.sha256, file.file)
     if known.needs is None or not known.sound:
@@ -163,6 +165,7 @@ def _code(file: LockedFile, target: Target, store: Store, results: Results) -> C
         arch=target.arch,
         features=implied_features(target.arch, target.features),
         python=target.python,
+        beside=[one for run in known.runs if not run.verdict.dies for one in run.beside],
     )
     uses = (use for elf in elfs for use in elf.features if use.when != "guarded")
     ran = verdict.evidence == "emulated" and verdict.verdict == "runs"
@@ -171,6 +174,7 @@ def _code(file: LockedFile, target: Target, store: Store, results: Results) -> C
         sms=tuple(sorted({sm for elf in elfs for sm in elf.sms})),
         ptx=tuple(sorted({sm for elf in elfs for sm in elf.ptx})),
         ran=ran,
+        undecided=verdict.checks and verdict.evidence == "static" and target.python == PYTHON_TAG,
         problem=f"it {VERDICT_WORDS[verdict.verdict]} there: {verdict.where}"
         if verdict.evidence == "emulated" and verdict.dies
         else None,

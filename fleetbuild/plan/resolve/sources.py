@@ -136,7 +136,7 @@ class Sources:
         name, version = package.name, package.version
         searched = f"{choice.why} " if choice else ""
         newest = newest_version(name, self._store.settings, plain(group.python_version))
-        instead = f"Ask for {name}=={newest}, the newest for this Python. " if newest else ""
+        instead = f"Ask for {name}=={newest}, the newest for this Python. Or: " if newest else ""
         offer = "" if choice else " To take a published wheel where it fits: build: {policy: auto}."
         return Resolution(
             problem=f"{name} {version} for {group.name}: {searched}{why.problem}",

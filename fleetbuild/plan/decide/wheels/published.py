@@ -26,6 +26,7 @@ class Code(Frozen):
     sms: tuple[str, ...] = ()  # "8.6", "9.0a"
     ptx: tuple[str, ...] = ()
     ran: bool = False  # on such a CPU, which QEMU imitated
+    undecided: bool = False  # reading cannot follow its checks of the CPU; a run would decide
     problem: str | None = None  # why the wheel cannot be judged, or is known to die
 
 
@@ -34,6 +35,7 @@ class PublishedChoice(Frozen):
 
     file: LockedFile | None = None  # the wheel to take; None: build it
     why: str  # why it is taken, or why not
+    undecided: bool = False  # whether only a run would show that it fits
 
 
 PublishedChoices = Mapping[tuple[str, str], PublishedChoice]  # package and group -> choice
@@ -78,9 +80,10 @@ def choose_published(
     """Return the published wheel if it fits the target and every member, else why it does not.
     `published_torch` is the published torch that a companion is installed with."""
     torch = versions.get("torch", "") if package.name in ("torch", *COMPANIONS) else ""
+    beyond = [*_cpu(package, target, file, code)]
     reasons = [
         *((code.problem,) if code and code.problem else ()),
-        *_cpu(package, target, file, code),
+        *beyond,
         *_ptx(target, code),
         *_rocm(members, file),
         *((f"it is not known to use {target.blas} (build.blas)",) if target.blas else ()),
@@ -93,7 +96,9 @@ def choose_published(
         ),
     ]
     if reasons:
-        return PublishedChoice(why=f"{file.file} does not fit: {'; '.join(reasons)}.")
+        undecided = code is not None and code.undecided and reasons == beyond
+        why = f"{file.file} does not fit: {'; '.join(reasons)}."
+        return PublishedChoice(why=why, undecided=undecided)
     return PublishedChoice(
         file=file, why=f"Published: {_why_it_fits(package, target, file, torch, code)}."
     )
