@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +15,6 @@ from fleetbuild.models.target import Target
 
 FactsSource = Literal["probe", "captures", "cluster"]
 LabelsBy = Literal["files", "nfd", "api"]
-_Versions = dict[str, list[str]]  # version -> its groups
 FORMAT_VERSION = "1.0"  # minor: fields added; major: older readers must refuse
 
 
@@ -194,25 +194,37 @@ class PlannedGroup(Frozen):
 
 
 def version_skew(groups: Sequence[PlannedGroup]) -> tuple[str, ...]:
-    """Return a sentence for torch, and for NCCL, if groups get different versions of it.
+    """Return a sentence for torch, CUDA's major and NCCL each if groups with GPUs differ in it.
 
     One distributed job needs the same version in all of its processes: NCCL refuses another one.
     """
-    torch, nccl = _Versions(), _Versions()
+    found: dict[str, dict[str, list[str]]] = {"torch": {}, "CUDA": {}, "NCCL": {}}
     for group in groups:
-        for wheel in group.wheels:
-            if wheel.package == "torch" and wheel.action != "blocked":
-                torch.setdefault(wheel.version.partition("+")[0], []).append(group.name)
-        for file in group.dependencies or ():
-            if file.name.startswith("nvidia-nccl-"):
-                nccl.setdefault(file.version, []).append(group.name)
+        for what, version in (_stack(group) if group.target.sms else {}).items():
+            found[what].setdefault(version, []).append(group.name)
     return tuple(
-        f"Groups have different versions of {what}: "
+        f"Groups with GPUs have different versions of {what}: "
         + "; ".join(f"{version} in {', '.join(names)}" for version, names in versions.items())
         + ". A distributed job cannot span them: run each job on nodes of one version."
-        for what, versions in (("torch", torch), ("NCCL", nccl))
+        for what, versions in found.items()
         if len(versions) > 1
     )
+
+
+def _stack(group: PlannedGroup) -> dict[str, str]:
+    """Return the versions of torch, CUDA and NCCL that a group gets, as far as they are known."""
+    versions = {file.name: file.version for file in group.dependencies or ()}
+    versions |= {wheel.package: wheel.wheel_version for wheel in group.wheels}
+    torch, _, label = ("" if group.is_blocked else versions.get("torch", "")).partition("+")
+    found = {"torch": torch} if torch else {}
+    for name, version in versions.items():
+        if name.startswith("nvidia-cuda-runtime"):
+            found["CUDA"] = version.partition(".")[0]
+        elif name.startswith("nvidia-nccl-"):
+            found["NCCL"] = version
+    if match := re.match(r"cu(\d+)\d\b", label):  # cu126
+        found["CUDA"] = match[1]
+    return found
 
 
 class NodeHardware(Frozen):

@@ -20,26 +20,39 @@ from tests.factories.fleets import facts, locked, manifest, node, package, plann
 PLAN = planned({"a": facts(), "b": facts("avx512")})
 
 
-def test_versions_of_torch_and_nccl_that_differ_between_groups_are_named():
+def test_versions_that_differ_between_groups_with_gpus_are_named():
     """NCCL refuses a job whose processes have different versions of it."""
     gpus = {"a": "8.6", "b": "9.0", "c": "6.0"}
     fleet = {name: facts(sms=(sm,), driver="580.95.05") for name, sm in gpus.items()}
     plan = planned(fleet, packages=[package("torch", "2.11.0")])
-    versions = iter(("2.27.5", "2.28.9", "2.28.9"))
-    groups = tuple(
-        group.model_copy(update={"dependencies": (locked("nvidia-nccl-cu12", next(versions)),)})
-        for group in plan.groups
-    )
-    first, *others = (group.name for group in groups)
-    (told,) = version_skew(groups)
+
+    def groups(versions: list[str], file: str = "nvidia-nccl-cu12", torch: str = "2.11.0"):
+        """The groups with a torch as published, and with these versions of a dependency."""
+        wheels = [
+            group.wheels[0].model_copy(update={"wheel_version": torch if number else "2.11.0"})
+            for number, group in enumerate(plan.groups)
+        ]
+        return tuple(
+            group.model_copy(update={"wheels": (wheel,), "dependencies": (locked(file, version),)})
+            for group, wheel, version in zip(plan.groups, wheels, versions, strict=True)
+        )
+
+    first, *others = (group.name for group in plan.groups)
+    nccl = groups(["2.27.5", "2.28.9", "2.28.9"])
+    (told,) = version_skew(nccl)
     assert told == (
-        f"Groups have different versions of NCCL: 2.27.5 in {first}; 2.28.9 in {', '.join(others)}."
-        " A distributed job cannot span them: run each job on nodes of one version."
+        f"Groups with GPUs have different versions of NCCL: 2.27.5 in {first}; 2.28.9 in"
+        f" {', '.join(others)}. A distributed job cannot span them: run each job on nodes of one"
+        " version."
     )
-    assert version_skew(groups[1:]) == ()
-    older = groups[0].wheels[0].model_copy(update={"version": "2.10.0"})
-    mixed = (groups[1], groups[2].model_copy(update={"wheels": (older,)}))
-    assert "different versions of torch: 2.11.0 in" in version_skew(mixed)[0]
+    assert version_skew(nccl[1:]) == ()
+    cuda = groups(["12.6.77", "13.0.1", "13.0.1"], "nvidia-cuda-runtime")
+    assert "different versions of CUDA: 12 in" in version_skew(cuda)[0]
+    assert version_skew(groups(["12.6.77", "12.8.1", "12.8.1"], "nvidia-cuda-runtime-cu12")) == ()
+    labelled = version_skew(groups(["12.6", "12.6", "12.6"], "nvidia-cuda-runtime", "2.10.0+cu130"))
+    assert [told.partition(":")[0].rpartition(" ")[2] for told in labelled] == ["torch", "CUDA"]
+    without = nccl[0].target.model_copy(update={"sms": ()})
+    assert version_skew((nccl[0].model_copy(update={"target": without}), *nccl[1:])) == ()
 
 
 def test_a_plan_comes_back_as_it_was():
