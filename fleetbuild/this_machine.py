@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.files import own_cache
 from fleetbuild.surroundings import user_name
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _BESIDE = (
 )  # fmt: skip
 _PATH = re.compile(r"/[A-Za-z0-9._+/-]+")  # as install.path takes it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_GROUP = re.compile(r"[a-z0-9][a-z0-9._-]{0,252}")
 
 
 def default_inventory(folder: Path | str = ".") -> str:
@@ -95,11 +97,23 @@ class InstalledRelease:
     id: str
     path: Path  # its own folder, which stays the same when `current` switches
     current: Path  # the link to the current release
+    group: str
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that an activated environment has, without PATH."""
-        return {"VIRTUAL_ENV": str(self.path), "FLEETBUILD_RELEASE": f"{self.name}/{self.id}"}
+        named = {"VIRTUAL_ENV": str(self.path), "FLEETBUILD_RELEASE": f"{self.name}/{self.id}"}
+        return {**named, **self.caches}
+
+    @property
+    def caches(self) -> dict[str, str]:
+        """The folders for what packages compile as they run, by variable.
+
+        Code for one GPU or CPU runs on another and computes wrong, or dies: in a home that nodes
+        share, each group and each release has folders of its own.
+        """
+        folder = own_cache("compiled") / self.group / self.id
+        return {variable: str(folder / name) for variable, name in _COMPILED.items()}
 
     def search_path(self, before: str | None = None) -> str:
         """Return PATH with the release's programs first."""
@@ -108,6 +122,15 @@ class InstalledRelease:
     def has_module(self, name: str) -> bool:
         """Whether an importable package of this name is installed in the release."""
         return any(self.path.glob(f"lib/python*/site-packages/{name}"))
+
+
+_COMPILED = {
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+    "CUDA_CACHE_PATH": "cuda",
+    "NUMBA_CACHE_DIR": "numba",
+}
 
 
 def installed_release(name: str = "default", paths: Sequence[str] = ()) -> InstalledRelease:
@@ -129,8 +152,8 @@ def installed_release(name: str = "default", paths: Sequence[str] = ()) -> Insta
             continue
         for path in (Path(folder), current.parent, release.parent, release):
             _refuse_foreign(path)
-        if _is_release(release, name):
-            return InstalledRelease(name, release.name, release, current)
+        if group := _group_of(release, name):
+            return InstalledRelease(name, release.name, release, current, group)
     more = "" if name == "default" else f" of the name {name}"
     raise BlockedError(
         f"This machine has no release{more}: not in {' or '.join(folders)}.",
@@ -152,9 +175,13 @@ def _refuse_foreign(path: Path) -> None:
         )
 
 
-def _is_release(folder: Path, name: str) -> bool:
+def _group_of(folder: Path, name: str) -> str:
+    """Return the group of a release of this name; empty if this is none."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("release") == name
+        return ""
+    if not isinstance(manifest, dict) or manifest.get("release") != name:
+        return ""
+    group = str(manifest.get("group"))
+    return group if _GROUP.fullmatch(group) else "unknown"

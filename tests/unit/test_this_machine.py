@@ -268,3 +268,26 @@ def test_plan_says_what_it_takes(user: Path) -> None:
             "No inventory is named: taking inventory.yml, which is here."
         )
         assert "w1: ansible_port" in beside.stderr
+
+
+def test_what_packages_compile_is_kept_by_group_and_release(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a home that nodes share, code for one GPU ran on another."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(user / "caches"))
+    folders = {}
+    for group in ("sm86-avx2-cp311", "sm90-avx512-cp311", "../up"):
+        made = release(user / group.strip("./"), release_id="0a1b")
+        (made / "manifest.json").write_text(json.dumps({"release": "default", "group": group}))
+        folders[group] = installed_release(paths=[str(user / group.strip("./"))]).environment
+    first = folders["sm86-avx2-cp311"]
+    root = user / "caches/fleetbuild/compiled/sm86-avx2-cp311/0a1b"
+    assert {name: value for name, value in first.items() if "CACHE" in name or "TORCH" in name} == {
+        "TRITON_CACHE_DIR": str(root / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor"),
+        "TORCH_EXTENSIONS_DIR": str(root / "extensions"),
+        "CUDA_CACHE_PATH": str(root / "cuda"),
+        "NUMBA_CACHE_DIR": str(root / "numba"),
+    }
+    assert first["CUDA_CACHE_PATH"] != folders["sm90-avx512-cp311"]["CUDA_CACHE_PATH"]
+    assert "compiled/unknown/0a1b" in folders["../up"]["CUDA_CACHE_PATH"]
