@@ -132,9 +132,9 @@ def plan_fleet(
     takes = [each for each in wanted if each.name in pure or each.name not in built_anyway]
     look = partial(planner.find_published, packages=takes, local=local)
     published = look(fleet)
-    sources = Sources(local, recipes, store)
+    sources = Sources(local, recipes, store, never_build=config.build.policy == "published")
     sources.unfetched = offline
-    if config.build.policy != "published" and not offline:  # else published or blocked
+    if not offline:
         built = [each for each in wanted if is_built(each, fleet.groups, wanted, published)]
         sources.fetch(built, fleet.groups, planner.report)
     locks = Locks(sources=tuple(sources.by_package.values()), unfetched=sources.unfetched)

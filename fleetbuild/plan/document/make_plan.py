@@ -79,26 +79,11 @@ class _PlanInputs:
             answer = self.closure(group)
             if answer.problem and not answer.offline:
                 problems[group.name] = Problem(answer.problem, answer.fix or "")
-        if self.config.build.policy == "published":
-            problems |= self._not_published()
         for wheel in self.drafted.wheels:
             if problem := sm_problem(wheel) or _build_problem(wheel, self.locks):
                 for name in wheel.groups:
                     problems.setdefault(name, problem)
         return problems
-
-    def _not_published(self) -> dict[str, Problem]:
-        """Return the problem of each group that has packages without a published wheel."""
-        lacking: dict[str, list[str]] = {}
-        for wheel in self.drafted.wheels:
-            why = wheel.published.why if wheel.published else "its source is named, but no version."
-            for name in wheel.groups if not wheel.taken else ():
-                lacking.setdefault(name, []).append(f"{wheel.package.text}: {why}")
-        fix = "Check names and versions, or set build.policy to auto: then they are built for it."
-        return {
-            name: Problem(f"No published wheel fits {name}. {' '.join(texts)}", fix)
-            for name, texts in lacking.items()
-        }
 
     def missing_lock(self) -> Resolution | None:
         """Return a resolution that failed because no index could be reached, if there is one."""

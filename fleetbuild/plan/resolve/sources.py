@@ -16,7 +16,7 @@ from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.requests import plain, source_request
 from fleetbuild.plan.decide.resolution import LockRequest, Resolution, Source, StaticMetadata
-from fleetbuild.plan.decide.wheels.published import PublishedChoice, PublishedChoices
+from fleetbuild.plan.decide.wheels.published import PublishedChoices
 from fleetbuild.plan.resolve.requested import build_requirements, recipe_by_source
 from fleetbuild.plan.resolve.run_time_requirements import find_requirements
 from fleetbuild.plan.resolve.uv import find_wheels, newest_version
@@ -33,14 +33,19 @@ class Sources:
     """The sources of a release, and what they say."""
 
     def __init__(
-        self, local: Mapping[str, Source], recipes: Mapping[str, Recipe], store: Store
+        self,
+        local: Mapping[str, Source],
+        recipes: Mapping[str, Recipe],
+        store: Store,
+        *,
+        never_build: bool,
     ) -> None:
         self.by_package = dict(local)
         self.metadata: dict[str, StaticMetadata] = {}  # run-time requirements, by package
         self.unknown: dict[str, Resolution] = {}  # why requirements are not known, by package
         self.missing: dict[str, Resolution] = {}  # why no index has the source, by package
         self.unfetched: Resolution | None = None  # why a source could not be fetched
-        self._recipes, self._store = recipes, store
+        self._recipes, self._store, self._never_build = recipes, store, never_build
         self._chosen: dict[str, Recipe] = {}  # for packages without a recipe of their own
 
     def fetch(
@@ -50,6 +55,9 @@ class Sources:
         report: Callable[[str], None],
     ) -> None:
         """Fetch the sources of these packages. Without an index, `unfetched` says so."""
+        if self._never_build:
+            self.missing = {package.name: _NOT_BUILT for package in packages}
+            return
         for package in packages:
             if package.name not in self.by_package and package.recipe.source:
                 report(f"Looking for the source of {package.text}")
@@ -115,32 +123,41 @@ class Sources:
     ) -> dict[str, Resolution]:
         """Return the problem of each group that neither takes a published wheel nor has a source.
 
-        The first such package is named, with a version that the index has for the group's Python.
+        Each such package is named, with a version that the index has for the group's Python.
         """
-        found: dict[str, Resolution] = {}
-        for group in groups:
-            for package in packages:
-                choice = published.get((package.name, group.name))
-                why = self.missing.get(package.name)
-                if why and not (choice and choice.file) and group.name not in found:
-                    found[group.name] = self._problem(package, group, choice, why)
-        return found
+        return {
+            group.name: self._problem(group, lacking, published)
+            for group in groups
+            if (
+                lacking := [
+                    package
+                    for package in packages
+                    if package.name in self.missing
+                    and not ((choice := published.get((package.name, group.name))) and choice.file)
+                ]
+            )
+        }
 
     def _problem(
-        self,
-        package: Package,
-        group: DraftGroup,
-        choice: PublishedChoice | None,
-        why: Resolution,
+        self, group: DraftGroup, lacking: Sequence[Package], published: PublishedChoices
     ) -> Resolution:
-        name, version = package.name, package.version
-        searched = f"{choice.why} " if choice else ""
-        newest = newest_version(name, self._store.settings, plain(group.python_version))
-        instead = f"Ask for {name}=={newest}, the newest for this Python. Or: " if newest else ""
-        offer = "" if choice else " To take a published wheel where it fits: build: {policy: auto}."
+        texts: list[str] = []
+        newer: list[str] = []
+        for package in lacking:
+            choice = published.get((package.name, group.name))
+            searched = f" {choice.why}" if choice else ""
+            texts.append(f"{package.name} {package.version} for {group.name}:{searched}")
+            python = plain(group.python_version)
+            newest = newest_version(package.name, self._store.settings, python)
+            newer += [f"{package.name}=={newest}"] if newest not in (None, package.version) else []
+        causes = [self.missing[package.name] for package in lacking]
+        ask = f"Ask for {', '.join(newer)}: the newest for this Python. Or: " if newer else ""
+        offer = (
+            "" if published else " To take a published wheel where it fits: build: {policy: auto}."
+        )
         return Resolution(
-            problem=f"{name} {version} for {group.name}: {searched}{why.problem}",
-            fix=f"{instead if newest != version else ''}{why.fix}{offer}",
+            problem=" ".join((*texts, *dict.fromkeys(why.problem or "" for why in causes))),
+            fix=f"{ask}{causes[0].fix}{offer}",
         )
 
     def _add_fetched(self, package: Package, file: LockedFile) -> None:
@@ -172,6 +189,12 @@ class Sources:
             requires = tuple(text for text in requires if "extra" in text.partition(";")[2])
         changes = {"requires": requires, "extras": package.extras}
         self.metadata[package.name] = found.model_copy(update=changes)
+
+
+_NOT_BUILT = Resolution(
+    problem="Nothing is built, because build.policy is published.",
+    fix="Check names and versions, or set build.policy to auto.",
+)
 
 
 def _unfetched(problem: FleetbuildError) -> Resolution:

@@ -395,7 +395,7 @@ def _refused(
         return hidden
     if request.sources and re.search(r"has no (usable )?source distribution", said):
         return Resolution(
-            problem=f"There is no sdist of it in {settings.places}, so it cannot be built.",
+            problem=f"There is no sdist to build it from in {settings.places}.",
             fix=f"Name a source tree: --package '{request.sources[0]} @ ./path'. If another index "
             f"has the sdist: package_index: {{{request.sources[0]}: ADDRESS}} in fleetbuild.yml.",
         )

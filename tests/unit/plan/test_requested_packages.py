@@ -147,11 +147,33 @@ def test_a_group_without_wheel_and_sdist_is_blocked_alone(site):
     assert {name: node.state for name, node in made.nodes.items()} == {"a": "ok", "b": "blocked"}
     assert made.nodes["b"].reason == (
         "native 1.0 for cpu-avx2-cp313: No wheel of it is published for Python 3.13 (cp313) on"
-        f" x86_64 with glibc 2.36. There is no sdist of it in {site / 'files'}, so it cannot be"
-        " built."
+        f" x86_64 with glibc 2.36. There is no sdist to build it from in"
+        f" {site / 'files'}."
     )
-    assert made.nodes["b"].fix.startswith("Ask for native==1.1, the newest for this Python.")
+    assert made.nodes["b"].fix.startswith(
+        "Ask for native==1.1: the newest for this Python. Or: name"
+    )
     assert (made.exit_code, made.lock) == (4, "complete")
+
+
+def test_policy_published_names_each_missing_wheel_once(site):
+    code = {"native/_c.so": make_elf(bytes.fromhex("c5fdfec1c3"))}  # vpaddd ymm0
+    make_wheel(site / "files", "native", "1.0", "cp311-cp311-manylinux_2_17_x86_64", code)
+    config = Config.model_validate({"build": {"policy": "published"}})
+    fleet = {"a": facts("avx2"), "b": facts("avx")}
+    made = plan("native", "pkg", "dep", fleet=fleet, config=config)
+    assert made.nodes["a"].reason == (
+        "pkg 2.0 for cpu-avx2-cp311: No wheel of it is published for Python 3.11 (cp311) on x86_64"
+        " with glibc 2.36. Nothing is built, because build.policy is published."
+    )
+    reason = made.nodes["b"].reason
+    assert reason.startswith(
+        "native 1.0 for cpu-avx-cp311: native-1.0-cp311-cp311-manylinux_2_17_x"
+    )
+    assert [reason.count(f"{name} for cpu-") for name in ("native 1.0", "pkg 2.0")] == [1, 1]
+    assert made.nodes["b"].fix.endswith("Check names and versions, or set build.policy to auto.")
+    taken = plan("native", "dep", fleet=fleet, config=config)
+    assert [node.state for node in taken.nodes.values()] == ["ok", "blocked"]
 
 
 def test_a_build_that_a_run_of_the_published_wheel_may_spare_is_named(site):

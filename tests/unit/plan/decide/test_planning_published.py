@@ -297,32 +297,6 @@ def test_fitting_published_wheels_are_taken_and_the_others_are_built():
     assert question.sources == ()
 
 
-def test_policy_published_blocks_packages_without_a_fitting_wheel():
-    fleet = {"a": facts("avx2"), "b": facts("avx")}
-    _, plan = the_plan(ONLY, fleet, TAKEN | NOT)
-    assert plan.nodes["a"].state == "ok"
-    assert plan.nodes["b"].state == "blocked"
-    assert plan.nodes["b"].reason == (
-        "No published wheel fits cpu-avx-cp311."
-        " hnswlib==0.8.0: hnswlib.whl does not fit: it holds avx2."
-    )
-    assert (plan.nodes["b"].fix or "").startswith("Check names and versions, or set build.policy")
-
-
-def test_policy_published_names_each_missing_wheel_once():
-    fleet = {"b": facts("avx")}
-    lacking = [package(name) for name in ("hnswlib", "annoy")]
-    no_wheel = PublishedChoice(why="No wheel of it is published.")
-    choices = {(each.name, "cpu-avx-cp311"): no_wheel for each in lacking}
-    made = drafted(fleet, lacking, published=choices, config=ONLY)
-    plan = make_plan(
-        inventory(fleet), fleet, lacking, ONLY,
-        drafted=made, locks=answers(made, fleet), store={}, created="2026-01-01T00:00:00+00:00",
-    )  # fmt: skip
-    reason = plan.nodes["b"].reason or ""
-    assert [reason.count(f"{each.name}==0.8.0: No wheel") for each in lacking] == [1, 1]
-
-
 def test_an_extension_is_built_against_the_published_wheel():
     fleet = {"a": facts("avx2")}
     scatter = package("torch-scatter", "2.1.2")
