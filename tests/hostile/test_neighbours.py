@@ -69,7 +69,7 @@ def test_a_plan_of_another_user_is_refused(plan_file: Path) -> None:
 
 def test_apply_shows_the_commands_of_a_saved_plan(plan_file: Path) -> None:
     ended = CliRunner().invoke(app, ["apply", str(plan_file)])
-    assert "before each switch: echo drained >>/tmp/log (at most 300 s)" in ended.output
+    assert "Before each switch: echo drained >>/tmp/log (at most 300 s)" in ended.output
 
 
 @pytest.fixture
