@@ -176,7 +176,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _group_of(folder: Path, name: str) -> str:
-    """Return the group of a release of this name; empty if this is none."""
+    """Return the group of a release of this name; empty if it is another."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -73,7 +73,7 @@ def _no_inventories_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 def evidence_folder(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """The folder of what is known about wheels; no test sees what another one found out."""
+    """The folder of evidence about wheels; no test sees the evidence of another one."""
     folder = tmp_path_factory.getbasetemp() / "evidence" / token_hex(8)
     monkeypatch.setattr("fleetbuild.audit.evidence.own_cache", lambda _: folder)
     return folder

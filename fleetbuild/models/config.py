@@ -90,14 +90,14 @@ class Build(Frozen):
 
     policy: Literal["targeted", "auto", "published"] = Field(
         "targeted",
-        description="targeted: build packages: for each group, and take those of requirements "
-        "files, locks and groups as published where they run, else build them; auto: take any "
-        "package as published where it runs; published: never build",
+        description="targeted: build the packages under packages: for each group, and take what "
+        "files list as published where it runs, else build it; auto: take any package as "
+        "published where it runs; published: never build",
     )
     only: tuple[str, ...] | None = Field(
         None,
         description="with policy: targeted, the packages to build for each group, wherever they "
-        "are named; default: those of packages:",
+        "are named; default: the ones under packages:",
     )
     builders: str = Field("representative", description="representative, or a host pattern")
     cache: Literal["ccache", "sccache", "none"] = Field("ccache", description="the compiler cache")

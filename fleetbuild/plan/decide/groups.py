@@ -91,7 +91,7 @@ def builder_rank(name: str, facts: Facts) -> tuple[object, ...]:
     """Return a sort key, best builder first; BUILDER_RANK says what each value prefers.
 
     Sizes are compared as powers of two first: among nodes of about one size, a wheel comes faster
-    from one that is reached directly, and that is not busy.
+    from a node without a bastion, and from a free one.
     """
     memory, cpus = facts.memory_gb or 0, facts.cpus or 0
     return (

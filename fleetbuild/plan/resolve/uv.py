@@ -395,7 +395,7 @@ def _refused(
         return hidden
     if request.sources and re.search(r"has no (usable )?source distribution", said):
         return Resolution(
-            problem=f"There is no sdist to build it from in {settings.places}.",
+            problem=f"No sdist to build it from is in {settings.places}.",
             fix=f"Name a source tree: --package '{request.sources[0]} @ ./path'. If another index "
             f"has the sdist: package_index: {{{request.sources[0]}: ADDRESS}} in fleetbuild.yml.",
         )
@@ -497,7 +497,7 @@ def _refuse_unknown(named: Sequence[str], said: str, settings: IndexSettings, py
 
 
 def machine_of(request: LockRequest) -> str:
-    """Return what is asked for: Python 3.11 (cp311) on x86_64 with glibc 2.36."""
+    """Return the machine of a request: Python 3.11 (cp311) on x86_64 with glibc 2.36."""
     python = ".".join(request.python_version.split(".")[:2])
     libc = f"{request.libc.family} {request.libc.floor}"
     return f"Python {python} ({request.python}) on {request.arch} with {libc}"
