@@ -185,7 +185,7 @@ class PlannedGroup(Frozen):
         tuple[LockedFile, ...] | None
     )  # None: no index could be reached, the lock is missing
     installs: Installs
-    changes: tuple[VersionChange, ...] = ()  # on the nodes to upgrade, planned packages first
+    changes: tuple[VersionChange, ...] = ()  # on the nodes to upgrade; new dependencies come last
 
     @property
     def is_blocked(self) -> bool:

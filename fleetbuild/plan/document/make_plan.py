@@ -287,7 +287,7 @@ def _version_changes(
     wheels: Sequence[PlannedWheel],
     dependencies: Sequence[LockedFile],
 ) -> Iterator[VersionChange]:
-    """Yield what an apply changes in the releases of these nodes, planned packages first."""
+    """Yield what an apply changes in these nodes' releases; new dependencies come last."""
     manifests = [inputs.facts[name].release[inputs.config.release] for name in upgraded]
     keys = {wheel.artifact_key for manifest in manifests for wheel in manifest.wheels}
     installed: dict[str, set[str]] = {}
@@ -297,10 +297,11 @@ def _version_changes(
         known += [(name, version) for name, _, version in texts]
         for name, there in known:
             installed.setdefault(name, set()).add(there)
-    planned = {wheel.package: wheel.wheel_version for wheel in wheels}
-    planned |= {file.name: file.version for file in dependencies}
+    own = {wheel.package: wheel.wheel_version for wheel in wheels}
+    planned = own | {file.name: file.version for file in dependencies}
     rebuilt = {wheel.package for wheel in wheels if wheel.artifact_key not in keys}
-    for name in (*planned, *sorted(installed.keys() - planned)) if manifests else ():
+    order = dict.fromkeys((*own, *sorted(installed.keys() - planned), *planned))
+    for name in order if manifests else ():
         versions, wanted = installed.get(name, set()), planned.get(name)
         if versions != {wanted} or name in rebuilt:
             yield VersionChange(package=name, installed=tuple(sorted(versions)), planned=wanted)

@@ -277,8 +277,8 @@ def test_a_plan_says_which_versions_change_on_the_nodes_that_have_a_release():
     (group,) = planned({"a": facts(release={"default": before})}, closure=lock).groups
     assert [(each.package, each.installed, each.planned) for each in group.changes] == [
         ("hnswlib", (wanted.wheel_version,), wanted.wheel_version),  # another build
-        ("numpy", ("1.26.4",), "2.2.6"),
         ("gone", ("1.0",), None),
+        ("numpy", ("1.26.4",), "2.2.6"),
     ]
     (new,) = planned({"a": facts()}).groups
     assert new.changes == ()
