@@ -37,10 +37,12 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, help="shared objects")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fleetbuild-bench-") as place:
-        state = given.state or Path(place)
+        state, caches = given.state or Path(place), Path(place, "caches")
+        os.environ.setdefault("UV_CACHE_DIR", str(Path.home() / ".cache/uv"))
+        os.environ["XDG_CACHE_HOME"] = str(caches)
         command = ["fleetbuild", "check", "-r", STACK, "--for", "avx2", "--state-dir", state]
         rows = [["with downloads", *measure(command, passing=(0, 7))]]
-        shutil.rmtree(state / "checks")
+        shutil.rmtree(caches / "fleetbuild")
         rows += [["reading alone", *measure(command, passing=(0, 7))]]
         rows += [["again", *measure(command, passing=(0, 7))]]
     for name in ("README's first command", "the same with --instead"):

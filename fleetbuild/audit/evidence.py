@@ -208,8 +208,8 @@ class Results:
     are kept for this run alone, as with a HOME that cannot be written.
     """
 
-    def __init__(self) -> None:
-        self._folder = own_cache("evidence")
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or own_cache("evidence")
         try:
             make_cache(self._folder)
         except OSError as error:
