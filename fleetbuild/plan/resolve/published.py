@@ -118,8 +118,9 @@ def find_published(
 
 
 def _no_wheel(request: LockRequest, answer: Resolution) -> str:
-    why = answer.problem if answer.offline else None
-    return why or f"No wheel of it is published for {machine_of(request)}."
+    if answer.problem and (answer.offline or answer.hidden):
+        return answer.problem
+    return f"No wheel of it is published for {machine_of(request)}."
 
 
 def _is_variant(wheels: Sequence[LockedFile]) -> bool:

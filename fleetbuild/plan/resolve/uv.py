@@ -395,7 +395,7 @@ def _refused(
         return hidden
     if request.sources and re.search(r"has no (usable )?source distribution", said):
         return Resolution(
-            problem=f"No sdist to build it from is in {settings.places}.",
+            problem=f"No sdist to build it from was found in {settings.places}.",
             fix=f"Name a source tree: --package '{request.sources[0]} @ ./path'. If another index "
             f"has the sdist: package_index: {{{request.sources[0]}: ADDRESS}} in fleetbuild.yml.",
         )
@@ -442,6 +442,7 @@ def _hidden_by_folder(
                 f" the files of later indexes: none is for {machine_of(request)}.",
                 fix="Add the file for this machine to that folder, or name the index that has it in"
                 f" fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
+                hidden=True,
             )
     return None
 

@@ -147,7 +147,7 @@ def test_a_group_without_wheel_and_sdist_is_blocked_alone(site):
     assert {name: node.state for name, node in made.nodes.items()} == {"a": "ok", "b": "blocked"}
     assert made.nodes["b"].reason == (
         "native 1.0 for cpu-avx2-cp313: No wheel of it is published for Python 3.13 (cp313) on"
-        f" x86_64 with glibc 2.36. No sdist to build it from is in {site / 'files'}."
+        f" x86_64 with glibc 2.36. No sdist to build it from was found in {site / 'files'}."
     )
     assert made.nodes["b"].fix.startswith("Ask for native==1.1: the newest for this Python. Or:")
     assert (made.exit_code, made.lock) == (4, "complete")

@@ -178,7 +178,7 @@ def test_packages_missing_on_the_index_are_errors(settings):
 
 def test_a_package_without_an_sdist_is_a_problem_that_names_the_places(settings, files):
     answer = locate(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
-    assert answer.problem == f"No sdist to build it from is in {files}."
+    assert answer.problem == f"No sdist to build it from was found in {files}."
     assert "package_index: {wheelonly: ADDRESS}" in answer.fix
 
 
