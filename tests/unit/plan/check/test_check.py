@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -109,12 +110,15 @@ def test_without_asking_only_known_files_are_offered_and_nothing_is_fetched(inde
     assert check(["demo==1.3"], kinds=["IvyBridge"]).rows[0].instead == ()
 
 
-def test_a_file_whose_reading_is_shipped_is_not_fetched(index, tmp_path, monkeypatch):
+def test_a_file_whose_reading_is_shipped_is_not_fetched(
+    index, tmp_path, monkeypatch, evidence_folder
+):
     native(index)
     make_wheel(index, "pure", files={"pure.py": b""})
     check(["demo", "pure"], kinds=["Haswell"])
     kept = [FileResults.model_validate_json(path.read_bytes())
-            for path in Path(".fleetbuild/checks").glob("*.json")]  # fmt: skip
+            for path in evidence_folder.glob("*.json")]  # fmt: skip
+    shutil.rmtree(evidence_folder)
     packed = pack_readings(kept)
     shipped = evidence.unpack_readings(packed)
     assert len(shipped) == 2
