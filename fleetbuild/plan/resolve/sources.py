@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from urllib.parse import urlsplit
 
 from fleetbuild.errors import FleetbuildError, InstallError, RecipeError
@@ -47,6 +48,8 @@ class Sources:
         self.unfetched: Resolution | None = None  # why a source could not be fetched
         self._recipes, self._store, self._never_build = recipes, store, never_build
         self._chosen: dict[str, Recipe] = {}  # for packages without a recipe of their own
+        # Groups are made several times, and often of one Python.
+        self._newest = cache(lambda name, python: newest_version(name, store.settings, python))
 
     def fetch(
         self,
@@ -147,8 +150,7 @@ class Sources:
             choice = published.get((package.name, group.name))
             searched = f" {choice.why}" if choice else ""
             texts.append(f"{package.name} {package.version} for {group.name}:{searched}")
-            python = plain(group.python_version)
-            newest = newest_version(package.name, self._store.settings, python)
+            newest = self._newest(package.name, plain(group.python_version))
             newer += [f"{package.name}=={newest}"] if newest not in (None, package.version) else []
         causes = [self.missing[package.name] for package in lacking]
         ask = f"Ask for {', '.join(newer)}: the newest for this Python. Or: " if newer else ""
