@@ -60,7 +60,7 @@ class Resolution(Frozen):
     problem: str | None = None
     fix: str | None = None
     offline: bool = False  # no index could be reached: the lock is missing, not impossible
-    hidden: bool = False  # a folder of files for other machines hides those of later indexes
+    hidden: bool = False  # a folder with files for other machines hides the right ones
 
 
 class Source(Frozen):
