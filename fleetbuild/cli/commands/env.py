@@ -124,7 +124,7 @@ def _shell_exports(release: InstalledRelease) -> str:
 def _systemd_lines(release: InstalledRelease) -> str:
     """Return the lines of a unit, or of a drop-in."""
     search = os.pathsep.join((f"{release.current}/bin", "/usr/local/bin:/usr/bin:/bin"))
-    values = {"PATH": search, "VIRTUAL_ENV": str(release.current), **release.caches}
+    values = {"PATH": search, "VIRTUAL_ENV": str(release.current)}
     # In a unit, % begins a specifier.
     lines = [f'Environment="{key}={value.replace("%", "%%")}"' for key, value in values.items()]
     return "\n".join(("[Service]", *lines)) + "\n"
@@ -137,7 +137,7 @@ def _kernel_json(release: InstalledRelease) -> str:
         "argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": f"fleetbuild {release.name}",
         "language": "python",
-        "env": {"VIRTUAL_ENV": str(release.current), **release.caches},
+        "env": {"VIRTUAL_ENV": str(release.current)},
     }
     return json.dumps(kernel, indent=2) + "\n"
 
