@@ -26,7 +26,8 @@ _LASTING = (
     "become_password_file", "vault_password_file", "vault_id", "state_dir",
 )  # fmt: skip
 _CLUSTER = ("kubeconfig", "context")
-_AGAINST = {"captures": "--save"}
+# Options with which others have no meaning: --for names machines, and no node is asked.
+_AGAINST = {"captures": {"--save", "--for"}, "limit": {"--for"}}
 _NAMED = "INVENTORY"
 _START = re.compile(r"\bfleetbuild(?= [a-z])")
 _WORD = re.compile(r""" ((?:'[^']*'|[^\s'"`;()])+)""")
@@ -125,7 +126,7 @@ class Hints:
             value = self._values.get(param.name)
             if param.name not in _LASTING or own & set(param.opts):
                 continue
-            if value in (None, param.default) or _AGAINST.get(param.name) in own:
+            if value in (None, param.default) or own & _AGAINST.get(param.name, set()):
                 continue
             if saved and param.name in _PLANNING:  # a saved plan names its own
                 continue

@@ -30,6 +30,7 @@ LOGINS = (
     " --ask-become-pass --vault-id dev@file --vault-id prod@prompt --context 'my cluster'"
     " --state-dir s"
 )
+OF_CHECK = LOGINS.replace(" --context 'my cluster'", "")
 
 
 def hints(**values: Any) -> Hints:
@@ -88,6 +89,10 @@ def test_a_command_in_a_message_parses_with_the_options_of_the_run(text: str) ->
         (
             "Install it again: fleetbuild verify INVENTORY --repair",
             f"Install it again: fleetbuild verify {INVENTORY} --repair {NODES}{LOGINS}",
+        ),
+        (
+            "`fleetbuild check --emulate a==1 --for cpu-avx-cp311` decides",
+            f"`fleetbuild check --emulate a==1 --for cpu-avx-cp311 {CONFIG}{OF_CHECK}` decides",
         ),
         (
             "Go back with: fleetbuild rollback INVENTORY --limit n1.",
