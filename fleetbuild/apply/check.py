@@ -54,10 +54,11 @@ def check(run: Run, progress: Progress) -> Progress:
 
 def _tell_answers(run: Run, facts: Mapping[str, Facts]) -> None:
     """Tell of each node that was asked before the run, as a probe tells of each that it asks."""
-    for name, known in facts.items():
+    for done, (name, known) in enumerate(facts.items(), 1):
         lost = known.state == "unreachable"
         state, reason = ("unreachable", known.reason or "") if lost else ("ok", "")
-        run.tell("probe", state, reason, node=name, fix=known.fix or "" if lost else "")
+        about = {"node": name, "done": done, "total": len(facts)}
+        run.tell("probe", state, reason, fix=known.fix or "" if lost else "", **about)
 
 
 def _refuse_without_lock(plan: Plan) -> None:

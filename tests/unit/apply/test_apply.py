@@ -532,8 +532,11 @@ def test_facts_that_were_just_read_are_taken_without_a_probe(
 ) -> None:
     known = dict(fleet.facts)
     monkeypatch.setattr(FakeFleet, "probe", None)
-    result = carry_out(fleet.run(PLAN, tmp_path / "state", probed=known))
+    told: list[Event] = []
+    result = carry_out(fleet.run(PLAN, tmp_path / "state", told, probed=known))
     assert set(states(result).values()) == {"installed"}
+    answers = [(event.done, event.total) for event in told if event.stage == "probe"]
+    assert answers == [(done, len(known)) for done in range(1, len(known) + 1)]
 
 
 def test_a_node_that_left_the_inventory_makes_the_plan_stale(

@@ -97,7 +97,7 @@ def test_a_path_that_is_not_a_folder_is_an_error(tmp_path: Path, what: str) -> N
     with pytest.raises(CaptureError, match=what) as caught:
         load_captures(directory, ["n"])
     assert caught.value.exit_code == 2
-    assert "facts --save" in caught.value.fix
+    assert "facts INVENTORY --save" in caught.value.fix
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
