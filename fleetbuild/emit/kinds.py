@@ -19,5 +19,7 @@ def emit_kind(name: str) -> EmitKind:
     """Return the kind of this name."""
     kinds = emit_kinds()
     if name not in kinds:
-        raise UsageError(f"emit does not know {name}.", f"Use one of: {', '.join(sorted(kinds))}.")
+        raise UsageError(
+            f"No kind of emit is called {name}.", f"Use one of: {', '.join(sorted(kinds))}."
+        )
     return kinds[name]
