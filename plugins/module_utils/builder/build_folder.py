@@ -19,7 +19,8 @@ COMPILER_ERROR = re.compile(
     r"[:)] (?:fatal )?error(?: [A-Z]*\d+)?:|\bundefined reference to\b|^CMake Error\b"
     r"|^error\[E\d+\]:|^(?:nvcc|ptxas) (?:fatal|error)\b|\bcannot find -l|memory exhausted:"
     r"|^this version of Cargo is older|^lock file version `\d+` was|\brequires rustc \d"
-    r"|^The package requires the Cargo feature|build stopped: interrupted by user|^User interrupt$|^g?make\b[^ ]*: \*\*\* .* Interrupt$"
+    r"|^The package requires the Cargo feature|build stopped: interrupted by user|^User interrupt$"
+    r"|^g?make\b[^ ]*: \*\*\* .* Interrupt$"
 )
 CMAKE_ERROR = re.compile(r"^CMake Error at .*:$")  # the lines below it, indented, say the reason
 ERROR = re.compile(r"\berror\b|No such file|not found|Error:", re.I)
