@@ -162,13 +162,13 @@ def test_another_user_copies_what_the_user_who_logs_in_got(tmp_path: Path) -> No
 def test_all_files_go_by_one_call_of_sftp_where_the_node_has_it(
     tmp_path: Path, method: str, code: int, calls: list[str]
 ) -> None:
-    batch = 'for word; do [ "$last" = -b ] && [ "$word" != - ] && exec <"$word"; last=$word; done'
+    batch = 'for word; do [ "$last$word" != -b- ] && [ "$last" = -b ] && exec 3<&0 <"$word"'
     for name, script in {
-        "sftp": f"{batch}; cat >{tmp_path}/put; echo sftp $(wc -l <{tmp_path}/put) >>{tmp_path}/calls"
-        f"; cat {tmp_path}/put >>{tmp_path}/puts; exit {code}",
-        "scp": f"echo scp >>{tmp_path}/calls",
+        "sftp": f"{batch}; last=$word; done; cat >put; cat put >>puts"
+        f"; echo sftp $(wc -l <put) >>calls; exit {code}",
+        "scp": "echo scp >>calls",
     }.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")
         (tmp_path / name).chmod(0o755)
     names = ["a b.whl", "it's.whl"]
     made = action()
