@@ -46,7 +46,6 @@ from fleetbuild.models.serving import Serving
 from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.probe.containers import look_into_image
 from fleetbuild.probe.facts import probe_nodes
-from fleetbuild.recipes import choose_recipe, known_recipes
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.wheels import Store
@@ -240,6 +239,8 @@ def checks_by_manifest(
     plan: Plan | None, store: Store, recipe_folders: Sequence[Path]
 ) -> Callable[[Manifest], Checks]:
     """Return a release's checks: from the plan that made it, else from the recipes."""
+    from fleetbuild.recipes import choose_recipe, known_recipes  # noqa: PLC0415 (0.1 s)
+
     recipes = known_recipes(recipe_folders)
     planned = plan.wheels_by_key if plan else {}
 

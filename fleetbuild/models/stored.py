@@ -54,6 +54,7 @@ class WheelRecord(Frozen):
     source_sha256: str | None
     build_lock: tuple[LockedFile, ...]
     needs: tuple[str, ...] = ()  # linked libraries that it does not contain
+    imports: tuple[str, ...] = ()  # its top-level modules
 
 
 @dataclass(frozen=True)

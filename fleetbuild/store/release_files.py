@@ -94,9 +94,10 @@ def _held(group: PlannedGroup, store: Store) -> Iterator[ReleaseFile]:
     """Yield the files of a group's release that are in the store."""
     for wheel in group.wheels:
         if stored := store.find(wheel):
-            needs = stored.provenance.needs
-            imports = wheel.import_names or import_names(stored.path)
-            yield ReleaseFile(wheel.package, stored.path, stored.sha256, needs, imports)
+            record = stored.provenance
+            # A record from before has none; to read the wheel again starts a process.
+            imports = wheel.import_names or record.imports or import_names(stored.path)
+            yield ReleaseFile(wheel.package, stored.path, stored.sha256, record.needs, imports)
     for locked in group.dependencies or ():
         path = store.path_of(locked)
         if path.is_file():

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from fleetbuild.audit import needed_libraries
 from fleetbuild.audit.downloads import RULES, audit_download
+from fleetbuild.audit.import_names import import_names
 from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.extension import extensions
 from fleetbuild.files import remove_old, sha256_of
@@ -100,6 +101,7 @@ class Store:
             source_sha256=wheel.source.identity if wheel.source else None,
             build_lock=(*wheel.build_dependencies, *wheel.toolkit_wheels),
             needs=needed_libraries(path),
+            imports=import_names(path),
         )
 
     def _add(

@@ -77,6 +77,8 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         program(tmp_path / f"{name}.python", answer)
         program(
             tmp_path / f"{name}.sftp",
+            'for word; do\n  [ "$last$word" != -b- ] && [ "$last" = -b ] && exec 3<&0 <"$word"\n'
+            "  last=$word\ndone\n"
             f'while IFS= read -r line; do\n  printf "%s\\n" "$line" >>{tmp_path}/{name}.batch\n'
             '  case "$line" in "!"*) sh -c "${line#!}" ;; esac\n'
             + ('  truncate -s 1T "${line##* }"\n' if name == "huge" else "")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleetbuild.apply.followers import Followers
 from fleetbuild.errors import ClusterError, KubeconfigError, UsageError
 from fleetbuild.extension import FollowedRun, Follower
 from fleetbuild.extensions.kubernetes.api import connect
-from fleetbuild.extensions.kubernetes.api.client import Client
 from fleetbuild.extensions.kubernetes.config import Kubernetes
 from fleetbuild.extensions.kubernetes.labels.labeller import (
     LabelTargets,
@@ -29,6 +29,9 @@ from fleetbuild.models.serving import InUse, Serving
 from fleetbuild.state import StateDir
 from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
+
+if TYPE_CHECKING:
+    from fleetbuild.extensions.kubernetes.api.client import Client
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +67,14 @@ def test_an_unused_cluster_argument_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"kubernetes\.labels: files") as caught:
         fleet.apply(with_digest(reused_plan("a")))
     assert "--context" in caught.value.fix
+
+
+def test_an_apply_of_a_plan_imports_no_recipes_and_no_client_of_a_cluster() -> None:
+    program = (
+        "import fleetbuild.apply.stages, fleetbuild.apply.wiring, sys\n"
+        "import fleetbuild.extensions.kubernetes.follower\nprint(*sys.modules)"
+    )
+    line = [sys.executable, "-c", program]
+    loaded = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+    client = "fleetbuild.extensions.kubernetes.api.client"
+    assert not {"fleetbuild.recipes", "jinja2", client} & set(loaded)

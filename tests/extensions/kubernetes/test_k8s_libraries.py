@@ -1,5 +1,6 @@
 """Libraries that wheels are linked with: an image is not the node on which they were tried."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,20 @@ def test_an_unreadable_wheel_needs_no_library(tmp_path):
         assert needed_libraries(damaged) == ()
     odd = wheel_file(tmp_path, files={"a.so": b"\x7fELF" + b"\xff" * 60, "b.so": b"\x7fELF"})
     assert store.add(odd, plan.groups[0].wheels[0], built_on="a", seconds=1).provenance.needs == ()
+
+
+def test_the_modules_of_a_wheel_are_recorded_so_that_no_apply_reads_it_again(tmp_path, monkeypatch):
+    target, store = make_target(), Store(tmp_path / "store")
+    planned = make_wheel(target=target, import_names=())
+    plan = make_plan([make_group(target=target, wheels=(planned,))])
+    file = wheel_file(tmp_path, "hnswlib", "0.8.0", files={"hnswlib/__init__.py": b""})
+    added = store.add(file, planned, built_on="a", seconds=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("fleetbuild.store.release_files.import_names", lambda _: pytest.fail("read"))
+        (held,) = release_files(plan, store)[plan.groups[0].name]
+    assert held.imports == ("hnswlib",)
+    record = added.path.parent / "provenance.json"  # as earlier versions wrote it
+    earlier = json.loads(record.read_text())
+    del earlier["imports"]
+    record.write_text(json.dumps(earlier))
+    assert release_files(plan, store)[plan.groups[0].name] == (held,)

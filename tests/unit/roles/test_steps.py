@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,10 +72,26 @@ def test_a_silent_node_keeps_no_other_node_of_a_playbook_waiting(playbook: str) 
     assert play["strategy"] == "ansible.builtin.host_pinned"
 
 
-def test_a_failed_install_still_ends_its_reservation() -> None:
+def test_an_install_that_failed_ends_its_reservation_and_no_other_does(tmp_path: Path) -> None:
     (play,) = yaml.safe_load((ROLES.parent / "playbooks" / "install.yml").read_text())
     (whole,) = play["tasks"]
-    assert list(played(whole["always"])) == ["End the reservation"]
+    assert list(played(whole["always"]))[1:] == ["End the reservation"]
+    whole["block"] = [
+        {"ansible.builtin.set_fact": {"install_wheel_result": "{{ result }}"}},
+        {"ansible.builtin.fail": {}, "when": "inventory_hostname == 'failed'"},
+    ]
+    whole["always"][1:] = [{"ansible.builtin.debug": {"msg": "ended {{ inventory_hostname }}"}}]
+    results: dict[str, Any] = {
+        "active": {"active": True}, "verified": {"active": False, "verification": {"ok": True}},
+        "broken": {"active": False, "verification": {"ok": False}}, "failed": {}, "unknown": {},
+    }  # fmt: skip
+    hosts = {host: {"result": result} for host, result in results.items()}
+    play |= {"hosts": "all", "connection": "local"}
+    for name, content in {"play": [play], "hosts": {"all": {"hosts": hosts}}}.items():
+        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump(content))
+    line = [Path(sys.executable).parent / "ansible-playbook", "-i", "hosts.yml", "play.yml"]
+    said = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert set(re.findall(r"ended (\w+)", said)) == {"broken", "failed", "unknown"}
 
 
 def test_an_undeclared_task_is_not_a_step() -> None:

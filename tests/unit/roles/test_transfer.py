@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.playbook.play_context import PlayContext
+from ansible.plugins.loader import connection_loader
 
 from tests.factories.role_modules import plugin
 
@@ -149,6 +152,48 @@ def test_another_user_copies_what_the_user_who_logs_in_got(tmp_path: Path) -> No
     result = made.run(None, ABOUT)
     assert result["failed"]
     assert result["msg"].startswith("h1 says: cp: ")
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "calls"),
+    [("smart", 0, ["sftp 2"]), ("smart", 1, ["sftp 2", "sftp 1", "scp", "sftp 1", "scp"]),
+     ("sftp", 255, ["sftp 2"]), ("scp", 0, ["scp", "scp"])],
+)  # fmt: skip
+def test_all_files_go_by_one_call_of_sftp_where_the_node_has_it(
+    tmp_path: Path, method: str, code: int, calls: list[str]
+) -> None:
+    batch = 'for word; do [ "$last$word" != -b- ] && [ "$last" = -b ] && exec 3<&0 <"$word"'
+    for name, script in {
+        "sftp": f"{batch}; last=$word; done; cat >put; cat put >>puts"
+        f"; echo sftp $(wc -l <put) >>calls; exit {code}",
+        "scp": "echo scp >>calls",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    names = ["a b.whl", "it's.whl"]
+    made = action()
+    made._play_context = PlayContext()
+    made._play_context.remote_addr = "h1"
+    made._connection = connection_loader.get("ssh", made._play_context)
+    own = {"sftp_extra_args": "-B 1000", "ssh_transfer_method": method, "reconnection_retries": 0}
+    programs = {f"{name}_executable": str(tmp_path / name) for name in ("sftp", "scp")}
+    made._connection.set_options(direct={"host": "h1", **own, **programs})
+    made._transfer_file = made._connection.put_file
+    made._host, made._task.args = "h1", {"for_login": True}
+    for name in names:
+        (tmp_path / name).touch()
+    files = [{"sha256": name[0], "path": str(tmp_path / name)} for name in names]
+    if code == 255:
+        with pytest.raises(AnsibleConnectionFailure):
+            made._send("/there", files)
+    else:
+        assert made._send("/there", files) == {"changed": True}
+        assert made._connection.get_option("sftp_extra_args") == "-B 1000"
+        assert made._connection.get_option("sftp_batch_mode") is True
+    assert (tmp_path / "calls").read_text().splitlines() == calls
+    if "sftp" in calls[0]:
+        sent = [shlex.split(line) for line in (tmp_path / "puts").read_text().splitlines()[:2]]
+        assert sent == [["put", str(tmp_path / n), f"/there/{n[0]}/{n}"] for n in names]
 
 
 def test_what_a_node_prints_while_files_are_sent_fills_no_memory(
