@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fleetbuild.hardware.rungs import RUNGS
@@ -12,6 +13,7 @@ from fleetbuild.models import (
     PlannedGroup,
     PlannedNode,
     PlannedWheel,
+    ReleaseFile,
     Requires,
     Target,
     TargetLibc,
@@ -127,3 +129,29 @@ def gpu_fleet() -> Plan:
         ),
         names={"cpu-2": "cpu-2.cluster.local"},
     )
+
+
+def six_nodes() -> Plan:
+    """Three groups of two nodes: CPU, GPU, and Arm."""
+    gpu = make_target("avx512", sms=("8.6",))
+    arm = make_target("armv8.2")
+    return make_plan(
+        (
+            make_group(("cpu-1", "cpu-2")),
+            make_group(("gpu-1", "gpu-2"), gpu, (make_wheel("torch", "2.13.0+cu130.sm86.avx512"),)),
+            make_group(("arm-1", "arm-2"), arm),
+        )
+    )
+
+
+def wheels_of(plan: Plan) -> dict[str, tuple[ReleaseFile, ...]]:
+    """The wheels of each group, as a store would tell them."""
+    return {
+        group.name: tuple(
+            ReleaseFile(
+                each.package, Path(f"{each.package}-{each.wheel_version}-cp311.whl"), "ab" * 32
+            )
+            for each in group.wheels
+        )
+        for group in plan.groups
+    }

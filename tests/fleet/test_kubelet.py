@@ -29,8 +29,8 @@ from fleetbuild.models import Plan
 from fleetbuild.models.serving import as_planned
 from fleetbuild.store.release_files import export_indexes, release_files
 from fleetbuild.store.wheels import Store
+from tests.extensions.kubernetes.delivery import KINDS
 from tests.factories import real_api, real_kubelet
-from tests.factories.delivery import KINDS
 from tests.factories.files import stocked
 from tests.factories.plans import RELEASE_ID, make_group, make_plan
 from tests.factories.real_api import RealApi, eventually

@@ -21,9 +21,9 @@ from fleetbuild.plan.document.serialize import dump_plan, read_plan, with_digest
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from tests.factories.data import DATA
-from tests.factories.delivery import six_nodes
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel
+from tests.factories.plans import six_nodes
 
 SECONDS, MEMORY_MB = 1.0, 200  # that one input may take, if it is at most this long:
 LONGEST_TEXT, LONGEST_WHEEL = 20_000, 500_000

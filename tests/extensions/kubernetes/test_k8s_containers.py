@@ -14,8 +14,16 @@ from fleetbuild.extensions.kubernetes.manifests.containerfile import (
 )
 from fleetbuild.extensions.kubernetes.manifests.options import Delivery
 from fleetbuild.models import TargetLibc
-from tests.factories.delivery import PREFIX, six_nodes, wheels_of
-from tests.factories.plans import RELEASE_ID, make_group, make_plan, make_target, make_wheel
+from tests.extensions.kubernetes.delivery import PREFIX
+from tests.factories.plans import (
+    RELEASE_ID,
+    make_group,
+    make_plan,
+    make_target,
+    make_wheel,
+    six_nodes,
+    wheels_of,
+)
 
 IMAGES = Delivery(image_prefix=PREFIX)
 ENGINE = """#!/bin/sh

@@ -16,21 +16,15 @@ from fleetbuild.extensions.kubernetes.manifests.render import render, render_kus
 from fleetbuild.extensions.kubernetes.manifests.render import warnings as left_out
 from fleetbuild.models import Manifest, TargetLibc
 from fleetbuild.models.serving import as_planned
-from tests.factories.delivery import (
-    KINDS,
-    PREFIX,
-    WAYS,
-    cluster,
-    delivery,
-    six_nodes,
-    wheels_of,
-)
+from tests.extensions.kubernetes.delivery import KINDS, PREFIX, WAYS, cluster, delivery
 from tests.factories.plans import (
     RELEASE_ID,
     gpu_fleet,
     make_group,
     make_plan,
     make_target,
+    six_nodes,
+    wheels_of,
 )
 from tests.factories.schemas import NEWEST, OLDEST, accept
 

@@ -13,8 +13,9 @@ import yaml
 
 from fleetbuild.extensions.kubernetes.manifests.render import render
 from fleetbuild.models.serving import as_planned
+from tests.extensions.kubernetes.delivery import KINDS, WAYS, cluster, delivery
 from tests.factories import real_api
-from tests.factories.delivery import KINDS, WAYS, cluster, delivery, six_nodes, wheels_of
+from tests.factories.plans import six_nodes, wheels_of
 from tests.factories.real_api import RealApi
 
 pytestmark = pytest.mark.skipif(

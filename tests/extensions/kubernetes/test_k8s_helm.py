@@ -16,8 +16,8 @@ import yaml
 
 from fleetbuild.extensions.kubernetes.config import Pods
 from fleetbuild.extensions.kubernetes.manifests.render import render, render_helm
-from tests.factories.delivery import KINDS, WAYS, delivery, wheels_of
-from tests.factories.plans import gpu_fleet
+from tests.extensions.kubernetes.delivery import KINDS, WAYS, delivery
+from tests.factories.plans import gpu_fleet, wheels_of
 
 HELM = shutil.which("helm")
 LIBRARY = importlib.util.find_spec("helm_python")

@@ -12,8 +12,8 @@ import yaml
 
 from fleetbuild.extensions.kubernetes.manifests.options import Delivery
 from fleetbuild.extensions.kubernetes.manifests.render import render, render_kustomize
-from tests.factories.delivery import KINDS, WAYS, delivery, wheels_of
-from tests.factories.plans import gpu_fleet, make_plan
+from tests.extensions.kubernetes.delivery import KINDS, WAYS, delivery
+from tests.factories.plans import gpu_fleet, make_plan, wheels_of
 from tests.factories.schemas import NEWEST, accept
 
 EVERY_KIND = (

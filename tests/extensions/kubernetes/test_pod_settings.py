@@ -15,8 +15,8 @@ from fleetbuild.extensions.kubernetes.config import Pods
 from fleetbuild.extensions.kubernetes.manifests.options import Delivery
 from fleetbuild.extensions.kubernetes.manifests.render import render, render_kustomize
 from tests.extensions.kubernetes.api.test_cluster_builds import cluster_builds, plan_of, wheel
-from tests.factories.delivery import KINDS, WAYS, delivery, wheels_of
-from tests.factories.plans import gpu_fleet
+from tests.extensions.kubernetes.delivery import KINDS, WAYS, delivery
+from tests.factories.plans import gpu_fleet, wheels_of
 from tests.factories.schemas import NEWEST, accept
 
 SPOT = {"key": "spot", "operator": "Exists", "effect": "NoSchedule"}

@@ -24,11 +24,10 @@ from fleetbuild.extensions.kubernetes.manifests.options import Delivery
 from fleetbuild.models import Plan
 from fleetbuild.store.wheels import Store
 from tests.factories.data import NFD_CRDS
-from tests.factories.delivery import six_nodes, wheels_of
 from tests.factories.hardware_classes import plan_of
 from tests.factories.nfd_master import matches
 from tests.factories.nfd_worker import report
-from tests.factories.plans import gpu_fleet
+from tests.factories.plans import gpu_fleet, six_nodes, wheels_of
 from tests.factories.schemas import NEWEST, accept, accept_custom, strict
 
 NODE_CLASS = "karpenter.k8s.aws/EC2NodeClass/default"

@@ -18,9 +18,15 @@ from fleetbuild.extensions.nix.flox import flox_files, flox_warnings
 from fleetbuild.extensions.nix.nix import nix_files
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, ReleaseFile, TargetLibc
-from tests.factories.delivery import wheels_of
 from tests.factories.files import make_wheel as make_file
-from tests.factories.plans import RELEASE_ID, make_group, make_plan, make_target, make_wheel
+from tests.factories.plans import (
+    RELEASE_ID,
+    make_group,
+    make_plan,
+    make_target,
+    make_wheel,
+    wheels_of,
+)
 
 needs_nix = pytest.mark.skipif(
     shutil.which("nix-instantiate") is None, reason="needs the Debian package nix-bin"
