@@ -42,9 +42,11 @@ def test_every_make_target_and_script_of_the_workflows_exists() -> None:
     assert all((ROOT / name).is_file() for name in re.findall(r"run: (\.ci/\w+)", text))
 
 
-def test_ci_has_the_oldest_python_and_runs_the_matrix_of_cores() -> None:
+def test_ci_has_the_oldest_python_and_runs_the_matrix_of_cores_and_the_core_alone() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))["jobs"]
     (setup,) = (step for step in jobs["test"]["steps"] if "setup-python" in step.get("uses", ""))
     assert project["requires-python"].removeprefix(">=") in setup["with"]["python-version"].split()
-    assert "make --no-print-directory test-cores" in (ROOT / ".ci/run").read_text("utf-8")
+    run = (ROOT / ".ci/run").read_text("utf-8").splitlines()
+    assert "step make --no-print-directory test-cores PART=loading" in run
+    assert "step make --no-print-directory core" in run
