@@ -23,9 +23,9 @@ from fleetbuild.audit.archive import Archive
 from fleetbuild.audit.entry_points import COMMANDS, Unclear, entry_points, info_folder
 
 _HOOKS = ("sitecustomize", "usercustomize")
-# Commands of a virtual environment and of fleetbuild.
+# Commands of a virtual environment, of fleetbuild, and uv, which fleetbuild looks for on PATH.
 _OWN_COMMAND = re.compile(
-    r"(python|pip|pypy)[\d.]*t?|(de)?activate(_this)?(\.\w+)?|fleetbuild(-sanity)?", re.I
+    r"(python|pip|pypy)[\d.]*t?|uvx?|(de)?activate(_this)?(\.\w+)?|fleetbuild(-sanity)?", re.I
 )
 _COMMAND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", re.ASCII)
 _PLATFORM = re.compile(r"any|(linux|manylinux\w+|musllinux\w+)_\w+", re.ASCII)
@@ -153,8 +153,6 @@ def _command_problem(command: str) -> str | None:
         return "is not a plain command name"
     if _OWN_COMMAND.fullmatch(command):
         return "would replace a command of the release"
-    if command.casefold() in content_table()["commands"]:
-        return "would stand in for a command of the system"
     return None
 
 
@@ -163,7 +161,6 @@ def content_table() -> dict[str, Any]:
     """Return data/content.yml."""
     text = files("fleetbuild.audit").joinpath("data/content.yml").read_text("utf-8")
     table: dict[str, Any] = yaml.safe_load(text)
-    table["commands"] = frozenset(table["commands"].split())
     return table
 
 

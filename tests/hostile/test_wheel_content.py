@@ -33,7 +33,6 @@ from tests.factories.runs import FakeFleet, FakeStore
 RUNS = "would run in every Python of the release"
 NO_SINGLE = "has no single reading"
 COMMAND = "would replace a command of the release"
-SYSTEM = "would stand in for a command of the system"
 OTHER = "would describe another package"
 COMPILED = "compiled code of a module that the wheel does not bring"
 REPLACES = "would replace a file of the release"
@@ -55,9 +54,7 @@ ATTACKS = {
     "demo-1.0.data/data/bin/python3.11": COMMAND,
     "demo-1.0.data/scripts/activate": COMMAND,
     "demo-1.0.data/scripts/fleetbuild-sanity": COMMAND,
-    "demo-1.0.data/scripts/bash": SYSTEM,
-    "demo-1.0.data/data/bin/ssh": SYSTEM,
-    "demo-1.0.data/scripts/uv": SYSTEM,
+    "demo-1.0.data/scripts/uv": COMMAND,
     "numpy-2.0.dist-info/METADATA": "exactly one .dist-info folder",
     "demo-1.0.data/purelib/numpy-2.0.dist-info/METADATA": OTHER,
     "demo-1.0.data/purelib/demo-1.0.dist-info/entry_points.txt": "replace what the wheel says",
@@ -108,7 +105,6 @@ def test_files_of_ordinary_wheels_are_allowed(tmp_path, file):
         ("[gui_scripts]\nPIP = demo:main\n", "'PIP' would replace a command"),
         ("[console_scripts]\n../../x = demo:main\n", "is not a plain command name"),
         ("[console_scripts]\na/b = demo:main\n", "is not a plain command name"),
-        ("[console_scripts]\nls = demo:main\n", "'ls' would stand in for a command of the system"),
         ("no section\n[", NO_SINGLE),
         # pip takes an indented line for an entry point, configparser for a continuation.
         ("[console_scripts]\na = demo:main\n  python3 = demo:main\n", NO_SINGLE),
