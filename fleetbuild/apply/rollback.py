@@ -70,7 +70,7 @@ def roll_back(run: Run, progress: Progress, stopped: Mapping[str, str]) -> Progr
         }
         task = _Rollback(run, progress, stopped)
         results = around_switch(run, names, task) if has_hooks(run) else task(names)
-        results = {name: _said_of_rollback(result) for name, result in results.items()}
+        results = {name: _as_rollback_failure(result) for name, result in results.items()}
         for group, outcome in outcomes.items():
             outcome.failures = sum(results[n].state != "rolled_back" for n in members[group])
     run.state.mark_ended(n for n, each in results.items() if each.state == "rolled_back")
@@ -86,7 +86,7 @@ def roll_back(run: Run, progress: Progress, stopped: Mapping[str, str]) -> Progr
     )
 
 
-def _said_of_rollback(result: NodeResult) -> NodeResult:
+def _as_rollback_failure(result: NodeResult) -> NodeResult:
     """Return a result which says that a failure, also of `rollout.before`, is the rollback's."""
     if result.state == "rolled_back":
         return result

@@ -192,12 +192,12 @@ def remove_from_fleet(
     spec: RemoveSpec,
     access: FleetAccess,
     config: Config,
-    made: Plan | None,
+    last_plan: Plan | None,
     *,
     on_event: OnEvent,
 ) -> Result:
     """Remove releases from the nodes, whether or not they serve from this install path now."""
-    with open_followers("remove", access, config, made) as follower:
+    with open_followers("remove", access, config, last_plan) as follower:
         return remove_releases(
             access.inventory,
             spec,
@@ -214,14 +214,14 @@ def run_on_fleet(
     task: FleetTask,
     access: FleetAccess,
     config: Config,
-    made: Plan | None,
+    last_plan: Plan | None,
     *,
     on_event: OnEvent,
 ) -> Result:
     """Run a task on the nodes, and notify followers of the release that serves there."""
     left = access.state.left_there(config.release)
     command = "rollback" if task.changes else "verify"
-    with open_followers(command, access, config, made) as follower:
+    with open_followers(command, access, config, last_plan) as follower:
         return run_fleet_task(
             task,
             access.inventory,
@@ -245,10 +245,10 @@ def checks_by_manifest(
     planned = plan.wheels_by_key if plan else {}
 
     def of_wheel(wheel: ManifestWheel) -> Checks:
-        knows = planned.get(wheel.artifact_key) or choose_recipe(wheel.package, recipes)
+        source_of_checks = planned.get(wheel.artifact_key) or choose_recipe(wheel.package, recipes)
         stored = store.of_key(wheel.artifact_key)
-        imports = knows.import_names or (import_names(stored[0].path) if stored else ())
-        return Checks(imports=imports, snippets=knows.checks)
+        imports = source_of_checks.import_names or (import_names(stored[0].path) if stored else ())
+        return Checks(imports=imports, snippets=source_of_checks.checks)
 
     def of_release(manifest: Manifest) -> Checks:
         checks = [of_wheel(wheel) for wheel in manifest.wheels]

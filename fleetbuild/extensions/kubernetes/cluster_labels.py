@@ -48,7 +48,7 @@ class Labelled(Frozen):
     """The result of labelling a cluster, and its Nodes that are not hosts of the inventory."""
 
     nodes: tuple[LabelResult, ...] = ()
-    strangers: tuple[str, ...] = ()  # Nodes that match no host
+    nodes_without_host: tuple[str, ...] = ()  # Nodes that match no host
     remarks: tuple[str, ...] = ()  # how hosts were matched to Nodes
     changes: tuple[str, ...] = ()  # since the last labelling, if somebody asked for them
 
@@ -180,7 +180,7 @@ def label(
         before = dict(api.nodes)
         labelled = Labelled(
             nodes=tuple(api.settle(release).values()),
-            strangers=api.nodes_without_host(),
+            nodes_without_host=api.nodes_without_host(),
             remarks=api.remarks(),
         )
         if not (events or metrics):

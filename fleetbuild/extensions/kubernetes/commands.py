@@ -29,7 +29,7 @@ class Way(StrEnum):
     INIT = "init"
 
 
-class Kind(StrEnum):
+class WorkloadKind(StrEnum):
     """The kinds of workload."""
 
     DEPLOYMENT = "deployment"
@@ -46,7 +46,7 @@ WayOfDelivery = Annotated[
     ),
 ]
 KindOfWorkload = Annotated[
-    Kind | None, typer.Option("--kind", help="What runs the pods; default: deployment.")
+    WorkloadKind | None, typer.Option("--kind", help="What runs the pods; default: deployment.")
 ]
 Image = Annotated[
     str | None,
@@ -159,7 +159,7 @@ class DeliveryOptions(OptionGroup):
                 )
         return Delivery(
             way=way.value,
-            kind=(self.kind or Kind.DEPLOYMENT).value,
+            kind=(self.kind or WorkloadKind.DEPLOYMENT).value,
             image=self.image,
             image_prefix=self.image_prefix,
             index_url=self.index_url,

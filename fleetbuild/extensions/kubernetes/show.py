@@ -14,8 +14,8 @@ def labelled_lines(labelled: Labelled) -> list[str]:
     """Return the results of labelling a cluster; the count comes last."""
     lines = label_troubles(labelled.nodes)
     lines += [*labelled.remarks, *map(clean, labelled.changes)]
-    if labelled.strangers:
-        others = fold(labelled.strangers)
+    if labelled.nodes_without_host:
+        others = fold(labelled.nodes_without_host)
         lines.append(f"Nodes of the cluster that are not in the inventory: {others}")
     ended = Counter(LABELS[node.state] for node in labelled.nodes)
     parts = [f"{ended[words]} {words}" for words in dict.fromkeys(LABELS.values()) if ended[words]]

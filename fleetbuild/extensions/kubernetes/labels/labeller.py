@@ -73,12 +73,12 @@ def targets_of_plan(plan: Plan) -> LabelTargets:
     )
 
 
-def label_targets(inventory: Inventory, config: Config, made: Plan | None) -> LabelTargets:
+def label_targets(inventory: Inventory, config: Config, last_plan: Plan | None) -> LabelTargets:
     """Return the label targets of the last plan; other hosts are named by the configuration."""
     kubernetes = config.section(Kubernetes)
     targets = LabelTargets(kubernetes.label_domain, config.release)
-    if made and made.release == config.release:
-        targets = targets_of_plan(made)
+    if last_plan and last_plan.release == config.release:
+        targets = targets_of_plan(last_plan)
     called = {
         node.name: (kubernetes_node(node, kubernetes.node_name) or node.name).lower()
         for node in inventory.nodes

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fleetbuild.extensions.kubernetes.manifests.names import label_value
-from fleetbuild.extensions.kubernetes.manifests.options import Kind, PodParts
+from fleetbuild.extensions.kubernetes.manifests.options import PodParts, WorkloadKind
 from fleetbuild.extensions.kubernetes.manifests.pod_settings import with_cpu_limit
 from fleetbuild.extensions.kubernetes.manifests.workload import about, python_path, with_image
 from fleetbuild.extensions.kubernetes.manifests.yaml_dump import Note, dump
@@ -29,7 +29,7 @@ Charts that `helm create` made do not take this key. Add to the {where} in their
 
 
 def helm_values(
-    kind: Kind, delivered: Iterable[tuple[PlannedGroup, PodParts, str]]
+    kind: WorkloadKind, delivered: Iterable[tuple[PlannedGroup, PodParts, str]]
 ) -> dict[str, str]:
     """Return {values-GROUP.yaml: text}."""
     files = {}

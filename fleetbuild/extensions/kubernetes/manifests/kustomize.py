@@ -11,7 +11,7 @@ from typing import Any
 
 from fleetbuild.extensions.kubernetes.labels.node_labels import label_key
 from fleetbuild.extensions.kubernetes.manifests.names import label_value
-from fleetbuild.extensions.kubernetes.manifests.options import Kind, PodParts
+from fleetbuild.extensions.kubernetes.manifests.options import PodParts, WorkloadKind
 from fleetbuild.extensions.kubernetes.manifests.pod_settings import (
     with_cpu_limit,
     with_object_settings,
@@ -71,7 +71,7 @@ these of the workload: {replaced}. All else is added.
 {about}"""
 
 
-def kustomization(plan: Plan, kind: Kind, delivered: Sequence[Delivered]) -> dict[str, str]:
+def kustomization(plan: Plan, kind: WorkloadKind, delivered: Sequence[Delivered]) -> dict[str, str]:
     """Return {file name: text}: components/GROUP/, base/, overlays/GROUP/, and all overlays."""
     overlays = [f"overlays/{label_value(group.name)}" for group, *_ in delivered]
     about = "\n".join((_ALL, *version_skew(plan.groups)))
@@ -169,7 +169,7 @@ def _pod(parts: PodParts, image: str) -> dict[str, Any]:
     return pod
 
 
-def _base(plan: Plan, kind: Kind, first: Delivered) -> dict[str, str]:
+def _base(plan: Plan, kind: WorkloadKind, first: Delivered) -> dict[str, str]:
     _, parts, image = first
     key = label_key(plan.label_domain, "wants", plan.release)
     pod = with_pod_settings(bare_pod(kind, image, parts.imports), parts.pods, tolerates=False)
@@ -194,7 +194,7 @@ def _overlay(plan: Plan, group: PlannedGroup, ending: str) -> str:
     )
 
 
-def _smoke(plan: Plan, kind: Kind, group: PlannedGroup, parts: PodParts, image: str) -> str:
+def _smoke(plan: Plan, kind: WorkloadKind, group: PlannedGroup, parts: PodParts, image: str) -> str:
     """Return what the smoke workload of a group has beside the component."""
     version, title = KINDS[kind]
     container: dict[str, Any] = {"name": CONTAINER, "image": image, "args": list(parts.imports)}

@@ -13,7 +13,7 @@ from fleetbuild.extensions.kubernetes.labels.features import GPU, GPU_TOLERATION
 from fleetbuild.extensions.kubernetes.manifests.names import is_dns_label, is_subdomain
 
 Way = Literal["hostpath", "image", "volume", "init"]
-Kind = Literal["deployment", "job", "daemonset"]
+WorkloadKind = Literal["deployment", "job", "daemonset"]
 
 _REPOSITORY = re.compile(
     r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*",
@@ -27,7 +27,7 @@ class Delivery:
     """The user's options: the way, the kind of workload, where images and wheels are."""
 
     way: Way = "hostpath"
-    kind: Kind = "deployment"
+    kind: WorkloadKind = "deployment"
     image: str | None = None  # in place of the official Python images
     image_prefix: str | None = None  # the repository of the groups' own images
     index_url: str | None = None  # where an export of the store is served

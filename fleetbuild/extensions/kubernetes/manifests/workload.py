@@ -8,7 +8,7 @@ from typing import Any
 
 from fleetbuild.extensions.kubernetes.manifests import security
 from fleetbuild.extensions.kubernetes.manifests.names import dns_label
-from fleetbuild.extensions.kubernetes.manifests.options import Kind, PodParts
+from fleetbuild.extensions.kubernetes.manifests.options import PodParts, WorkloadKind
 from fleetbuild.extensions.kubernetes.manifests.pod_settings import (
     with_object_settings,
     with_pod_settings,
@@ -18,7 +18,7 @@ from fleetbuild.extensions.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import Plan, PlannedGroup
 
 CONTAINER = "main"  # a component finds it by this name
-KINDS: dict[Kind, tuple[str, str]] = {
+KINDS: dict[WorkloadKind, tuple[str, str]] = {
     "deployment": ("apps/v1", "Deployment"),
     "daemonset": ("apps/v1", "DaemonSet"),
     "job": ("batch/v1", "Job"),
@@ -32,7 +32,7 @@ Replace its image and command by your own, and keep these parts, which a pod nee
 `emit kustomize` writes a component that adds them to workloads of yours.
 
 {about}"""
-_ENDINGS: dict[Kind, str] = {
+_ENDINGS: dict[WorkloadKind, str] = {
     "deployment": "stays until it is stopped; it is\n"
     "ready, and `kubectl rollout status` succeeds, once the imports have succeeded.",
     "daemonset": "stays until it is stopped, on each of\n"
@@ -58,7 +58,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 """
 
 
-def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: PodParts, image: str) -> str:
+def smoke(plan: Plan, group: PlannedGroup, kind: WorkloadKind, parts: PodParts, image: str) -> str:
     """Return the manifest of a workload."""
     name = object_name(plan, group, job_suffix(kind, parts, image))
     document = workload(kind, name, _pod(kind, parts, image))
@@ -66,7 +66,7 @@ def smoke(plan: Plan, group: PlannedGroup, kind: Kind, parts: PodParts, image: s
     return dump(with_object_settings(document, parts.pods), _header(group, kind, parts))
 
 
-def update_strategy(kind: Kind, parts: PodParts) -> dict[str, Any]:
+def update_strategy(kind: WorkloadKind, parts: PodParts) -> dict[str, Any]:
     """Return the part of a DaemonSet's spec that lets its new pod start beside the old one."""
     return {"updateStrategy": SURGE} if kind == "daemonset" and not parts.gpu else {}
 
@@ -83,7 +83,7 @@ def updates(parts: PodParts) -> str:
     return ENDS_FIRST if parts.gpu else BOTH_RUN
 
 
-def job_suffix(kind: Kind, parts: PodParts, image: str) -> str:
+def job_suffix(kind: WorkloadKind, parts: PodParts, image: str) -> str:
     """Return the end of a Job's name: a hash of its pod, since a Job's pod cannot be changed."""
     if kind != "job":
         return ""
@@ -105,7 +105,7 @@ def group_name(group: PlannedGroup, ending: str) -> str:
     return dns_label(group.name, 40 - len(ending))
 
 
-def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
+def workload(kind: WorkloadKind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object of this kind around a pod."""
     version, title = KINDS[kind]
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "fleetbuild"}
@@ -124,7 +124,7 @@ def workload(kind: Kind, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _header(group: PlannedGroup, kind: Kind, parts: PodParts) -> str:
+def _header(group: PlannedGroup, kind: WorkloadKind, parts: PodParts) -> str:
     keep = {
         "nodeSelector": True,
         "tolerations": parts.tolerations,
@@ -145,7 +145,7 @@ def _header(group: PlannedGroup, kind: Kind, parts: PodParts) -> str:
     )
 
 
-def _pod(kind: Kind, parts: PodParts, image: str) -> dict[str, Any]:
+def _pod(kind: WorkloadKind, parts: PodParts, image: str) -> dict[str, Any]:
     pod = bare_pod(kind, image, parts.imports)
     container = pod["containers"][0]
     container["env"] = [*python_path(parts), *container["env"]]
@@ -176,7 +176,7 @@ def python_path(parts: PodParts) -> list[Mapping[str, str]]:
     return [] if parts.image else [{"name": "PYTHONPATH", "value": parts.site_packages}]
 
 
-def bare_pod(kind: Kind, image: str, modules: Sequence[str]) -> dict[str, Any]:
+def bare_pod(kind: WorkloadKind, image: str, modules: Sequence[str]) -> dict[str, Any]:
     """Return the smoke pod before a group adds its packages and nodes."""
     script = _IMPORTS if kind == "job" else _BLOCK + _IMPORTS + _STAY
     container: dict[str, Any] = {

@@ -167,7 +167,7 @@ def test_problems_with_labels_are_reported_and_decide_the_exit_code(
     said = json.loads(ran.stdout)
     assert [each["state"] for each in said["nodes"]] == ["conflict", "labelled", "no_node"]
     assert "nfd-master" in said["nodes"][0]["reason"]
-    assert said["strangers"] == []
+    assert said["nodes_without_host"] == []
     assert "has no Node of its name." in ran.stderr
     assert emit("--force-conflicts").exit_code == 0
     assert ours(api, "a")["isa"] == "avx2"
