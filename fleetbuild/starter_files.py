@@ -68,7 +68,6 @@ packages:                       # built for each group; one environment for all
 # signing:
 #   key: null                   # an SSH key that signs releases
 #   fleet: null                 # production: nodes can refuse releases of other fleets
-#   valid_days: null            # 90: afterwards a release is signed again
 
 # kubernetes:
 #   label_domain: fleetbuild.dev

@@ -54,15 +54,6 @@ def _one(
         )
     current = facts.release.get(release)
     drift, sentence = _drift(current, left)
-    validity = facts.validity.get(release)
-    if validity and drift in (None, "none"):
-        if validity.state == "expired":
-            drift = "expired"
-            sentence = (
-                f"Its signature was valid until {validity.until[:10]}; the next plan renews it."
-            )
-        elif validity.state == "ending":
-            sentence = f"Its signature is valid until {validity.until[:10]}. {sentence}".strip()
     if release in facts.damaged:
         drift, sentence = "damaged", f"Its release is damaged: {facts.damaged[release]}."
     return NodeStatus(
@@ -73,7 +64,6 @@ def _one(
         previous=facts.previous.get(release),
         verified=current.verified if current else False,
         signed_by=facts.signed_by.get(release),
-        valid_until=validity.until if validity else None,
         packages=_packages(current),
         drift=drift,
         sentence=sentence,

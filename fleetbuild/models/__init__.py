@@ -3,7 +3,7 @@
 from fleetbuild.models.cluster import Cluster
 from fleetbuild.models.config import PYTORCH, Config, Install
 from fleetbuild.models.event import Event, OnEvent, Stage, ignore, now
-from fleetbuild.models.facts import Container, Facts, Gpu, Libc, Os, Python, Validity
+from fleetbuild.models.facts import Container, Facts, Gpu, Libc, Os, Python
 from fleetbuild.models.node import Become, Capture, Inventory, Login, Node, Unreachable
 from fleetbuild.models.plan import (
     FORMAT_VERSION,
@@ -79,7 +79,6 @@ __all__ = [
     "TargetLibc",
     "Tradeoff",
     "Unreachable",
-    "Validity",
     "WheelResult",
     "ignore",
     "now",

@@ -56,13 +56,6 @@ class Python(Frozen):
         return "cp" + self.soabi.split("-")[1] if self.soabi.startswith("cpython-") else self.soabi
 
 
-class Validity(Frozen):
-    """Until when the signature of a release is valid, and how that is now by its node's clock."""
-
-    until: str  # ISO 8601, UTC
-    state: Literal["valid", "ending", "expired"]
-
-
 class Container(Frozen):
     """The image of build.container on a node: what builds find in it, or why it cannot be used."""
 
@@ -113,7 +106,6 @@ class Facts(Frozen):
     release: dict[str, Manifest] = {}
     damaged: dict[str, str] = {}  # release name -> its damage since the install
     signed_by: dict[str, str] = {}  # release name -> its signer, on nodes with allowed signers
-    validity: dict[str, Validity] = {}  # release name -> until when its signature is valid
     previous: dict[str, str] = {}  # release name -> the id that a rollback would switch to
     requires_signature: bool = False  # the node has a file of allowed signers
     taints: tuple[str, ...] = ()  # keys of the Kubernetes Node's taints that keep pods away
@@ -140,10 +132,9 @@ class Facts(Frozen):
         return self.model_copy(update={**software, **apart})
 
     def serves(self, release: str, wanted: str | None) -> bool:
-        """Return whether this version of a release is current, verified, and signed for today."""
-        current, validity = self.release.get(release), self.validity.get(release)
-        expired = validity is not None and validity.state == "expired"
-        return current is not None and current.id == wanted and current.verified and not expired
+        """Return whether this version of a release is current and verified."""
+        current = self.release.get(release)
+        return current is not None and current.id == wanted and current.verified
 
     def lacks_space(self, needed: int) -> str:
         """Return what the install path has free and a release needs, in bytes; "" if it fits."""

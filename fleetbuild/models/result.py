@@ -10,7 +10,7 @@ from pydantic import Field
 from fleetbuild.errors import worst
 from fleetbuild.models._base import Frozen
 
-Drift = Literal["none", "missing", "changed", "different", "damaged", "expired", "revoked"]
+Drift = Literal["none", "missing", "changed", "different", "damaged", "revoked"]
 
 
 class KeptRelease(Frozen):
@@ -152,7 +152,6 @@ class NodeStatus(Frozen):
     previous: str | None = None  # the release that a rollback would switch to
     verified: bool = False
     signed_by: str | None = None  # the allowed signer of the release, on nodes that require one
-    valid_until: str | None = None  # ISO 8601, UTC; None if the signature has no date
     packages: tuple[str, ...] = ()  # name==version of the wheels that were built for it
     drift: Drift | None = None
     sentence: str = ""  # the drift as a sentence

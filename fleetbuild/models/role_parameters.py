@@ -208,8 +208,8 @@ class InstallSpec(ChangedRelease):
         dict[str, Any],
         Parameter(
             "The signed statement about the release: C(root), C(manifest) without the values of one"
-            " node, C(wheels) (hashes by file name), C(plan), C(counter), and if wanted"
-            " C(valid_until), in seconds since 1970. Nodes with allowed signers need it.",
+            " node, C(wheels) (hashes by file name), C(plan) and C(counter)."
+            " Nodes with allowed signers need it.",
         ),
     ] = {}
     signature: Annotated[

@@ -16,7 +16,6 @@ import re
 import stat
 import subprocess
 import tempfile
-import time
 
 from . import release_files
 from .release_root import Problem
@@ -80,13 +79,6 @@ class Signatures:
                 ["sign-with-allowed"],
             )
         self._check_about(statement, release_id)
-        if _expired(statement):
-            raise Problem(
-                f"This signature of release {release_id} was valid until"
-                f" {_date(statement['valid_until'])}, and this node's clock says"
-                f" {_date(time.time())}.",
-                ["sign-again-or-clock"],
-            )
         highest = self._highest()
         if not isinstance(statement.get("counter"), int) or statement["counter"] < highest:
             raise Problem(
@@ -127,10 +119,6 @@ class Signatures:
             return True
         kept, manifest = self._kept(release_id), self._root.manifest(release_id)
         return bool(kept and manifest) and kept.get("manifest") == _signed(manifest)
-
-    def expired(self, release_id):
-        """Return whether the statement that a release keeps is no longer valid by its date."""
-        return self.required() and _expired(self._kept(release_id) or {})
 
     def keep(self, release_id, statement, signature):
         """Write the statement into the release, if this node requires it."""
@@ -207,16 +195,6 @@ def _signed(manifest):
 def _hashes(statement):
     wheels = statement.get("wheels")
     return sorted(map(str, wheels.values())) if isinstance(wheels, dict) else []
-
-
-def _expired(statement):
-    """Return whether a statement's date has passed on this node's clock; most have no date."""
-    until = statement.get("valid_until")
-    return isinstance(until, int) and until <= time.time()
-
-
-def _date(seconds):
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def namespace_of(statement):

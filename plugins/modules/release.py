@@ -157,9 +157,8 @@ options:
         type: dict
       statement:
         description: 'The signed statement about the release: C(root), C(manifest) without
-          the values of one node, C(wheels) (hashes by file name), C(plan), C(counter),
-          and if wanted C(valid_until), in seconds since 1970. Nodes with allowed signers
-          need it.'
+          the values of one node, C(wheels) (hashes by file name), C(plan) and C(counter).
+          Nodes with allowed signers need it.'
         type: dict
         default: {}
       signature:
@@ -228,10 +227,6 @@ root:
   type: str
 complete:
   description: Whether the release exists with exactly this manifest and all files as installed.
-  returned: state is query or begun
-  type: bool
-expired:
-  description: Whether only the date of its signature has passed. No file is needed to renew it.
   returned: state is query or begun
   type: bool
 verified:
@@ -409,11 +404,9 @@ def look(root, params):
         and not root.damage(release_id, True, manifest)
         and Signatures(root).accepts(release_id)
     )
-    expired = intact and Signatures(root).expired(release_id)
     return {
         "root": root.path,
-        "complete": intact and not expired,
-        "expired": expired,
+        "complete": intact,
         "verified": bool(manifest and manifest.get("verified")),
         "serving": root.serving(),
         "there": os.path.isdir(root.path),
@@ -421,7 +414,7 @@ def look(root, params):
         "user": os.geteuid(),
         "incoming": incoming(params) if params["staging"] else "",
         "for_login": params["login_uid"] > 0,
-        "missing": missing(root, params) if params["staging"] and not expired else [],
+        "missing": missing(root, params) if params["staging"] else [],
     }
 
 
@@ -429,8 +422,7 @@ def begin(root, params, check):
     """Return the state of the release, and take the lease if this user changes something."""
     found = look(root, params)
     serves = found["complete"] and found["serving"] == params["release_id"]
-    whole = found["complete"] or found["expired"]
-    files = [] if whole else wanted_files(params)
+    files = [] if found["complete"] else wanted_files(params)
     if serves or not (found["writable"] or params["became"]):
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     lease = Lease(root.path)
@@ -441,7 +433,7 @@ def begin(root, params, check):
     if check:
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     with locked(root):
-        if not whole:
+        if not found["complete"]:
             refuse_small_disk(root, params, found["missing"])
         # Of what an earlier run copied, only these files stay on the node.
         wheels = [file["sha256"] for file in files] if params["staging"] else None

@@ -62,7 +62,6 @@ see-log: See the log.
 see-log-wheels: See the log; they must be wheels for this Python.
 sign-again: Apply again: that signs the release again.
 sign-again-or-roll-back: Apply again: that signs the release again. To return to the release before, use: fleetbuild rollback INVENTORY. The counter is the time in seconds, so compare the clocks of the controllers too.
-sign-again-or-clock: Apply again: that signs the release again. If the date is wrong, correct this node's clock.
 sign-with-allowed: Sign with the key of one of them (signing.key in fleetbuild.yml), or let root add this signer there.
 switch-off: Switch that off in the recipe: an environment variable or a patch.
 take-away-writing: Check its files, then run: chmod -R go-w {path}

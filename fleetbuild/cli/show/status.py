@@ -18,7 +18,6 @@ STYLES = {
     "missing": "red",
     "damaged": "red",
     "revoked": "red",
-    "expired": "yellow",
     "different": "yellow",
     "changed": "yellow",
 }

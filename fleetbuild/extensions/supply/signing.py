@@ -25,7 +25,6 @@ from fleetbuild.models.stored import SignedRelease
 
 NAMESPACE = "release{}@fleetbuild.dev"  # of a fleet: release.NAME@fleetbuild.dev
 _SECONDS = 60  # a key on a token waits for a touch
-_DAY = 24 * 3600  # seconds
 
 
 class Signing(Frozen):
@@ -43,14 +42,6 @@ class Signing(Frozen):
         description="the fleet that releases are signed for, such as production: a node accepts "
         "them if its file of signers allows the namespace release.production@fleetbuild.dev; "
         "default: any",
-    )
-    valid_days: int | None = Field(
-        None,
-        ge=1,
-        le=3650,
-        description="for how many days the signature of a release is valid: afterwards a node "
-        "makes no release by it, goes on serving what it serves, and the next plan signs it again; "
-        "default: without end",
     )
 
     @property
@@ -92,7 +83,7 @@ def release_signer(config: Config, folder: Path) -> ReleaseSigner | None:
         return None
     signer = Signer(folder / Path(section.key).expanduser())
     signer.sign("", "check@fleetbuild.dev")
-    return ReleaseSigner(signer, fleet=section.fleet, valid_days=section.valid_days)
+    return ReleaseSigner(signer, fleet=section.fleet)
 
 
 class ReleaseSigner:
@@ -100,8 +91,7 @@ class ReleaseSigner:
 
     The counter is the time in seconds, because several controllers may sign for a node, and a node
     refuses a counter below the highest that it has seen. A statement for a `fleet` counts only on
-    nodes whose file of signers allows it for this fleet. After `valid_days` a node makes no
-    release of it.
+    nodes whose file of signers allows it for this fleet.
     """
 
     def __init__(
@@ -109,10 +99,8 @@ class ReleaseSigner:
         signer: Signer,
         clock: Callable[[], float] = time.time,
         fleet: str | None = None,
-        valid_days: int | None = None,
     ) -> None:
         self._signer, self._clock, self._fleet = signer, clock, fleet
-        self._valid_days = valid_days
         self._signed: dict[str, SignedRelease] = {}
 
     def __call__(self, about: Mapping[str, Any]) -> SignedRelease:
@@ -129,8 +117,6 @@ class ReleaseSigner:
     def _sign(self, statement: dict[str, Any]) -> SignedRelease:
         if self._fleet:
             statement["fleet"] = self._fleet
-        if self._valid_days:
-            statement["valid_until"] = statement["counter"] + self._valid_days * _DAY
         namespace = NAMESPACE.format(f".{self._fleet}" if self._fleet else "")
         return SignedRelease(statement, self._signer.sign(text_of(statement), namespace))
 

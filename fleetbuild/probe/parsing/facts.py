@@ -108,7 +108,6 @@ def facts_of(capture: Capture) -> Facts:
         release=releases.manifests,
         damaged=releases.damaged,
         signed_by=releases.signed_by,
-        validity=releases.validity,
         previous=read_previous(capture),
         missing_interpreters=tuple(filter(None, lines(capture, "missing-interpreters", 64))),
         requires_signature=lines(capture, "allowed-signers", 1, 80) == ["required"],

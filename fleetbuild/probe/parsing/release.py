@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from fleetbuild.models import Capture, Manifest, Validity
+from fleetbuild.models import Capture, Manifest
 from fleetbuild.probe.parsing.text import is_too_long, lines, short
 from fleetbuild.text import named_path
 
@@ -29,8 +28,6 @@ _PLAIN = {  # findings that need no more than a sentence
     "python": "its bin/python is missing, or the interpreter that this leads to",
 }
 _SIGNED_BY = re.compile(r"signature by (\S.*)")
-_VALID = re.compile(r"signature valid (\d{1,10}) (\d{1,10}) (\d{1,10})", re.ASCII)
-_FORTNIGHT = 14 * 24 * 3600  # seconds
 _DIFFERS = re.compile(r"(differs|deleted) \d{1,20} -?\d{1,20} \./(.+)")
 
 
@@ -40,7 +37,6 @@ class Releases(NamedTuple):
     manifests: dict[str, Manifest]
     damaged: dict[str, str]  # the damage, as the end of a sentence
     signed_by: dict[str, str]  # the allowed signer, on nodes that accept only signed releases
-    validity: dict[str, Validity]  # of signatures with a date
     warnings: list[str]
 
 
@@ -64,20 +60,7 @@ def read_release(capture: Capture) -> Releases:
         for name, lines in said.items()
         if (signer := next(filter(None, map(_SIGNED_BY.fullmatch, lines)), None))
     }
-    validity = {
-        name: _validity(*map(int, dates.groups()))
-        for name, lines in said.items()
-        if (dates := next(filter(None, map(_VALID.fullmatch, lines)), None))
-    }
-    return Releases(sound, damaged, signers, validity, warnings)
-
-
-def _validity(signed: int, until: int, now: int) -> Validity:
-    warned = until - min(_FORTNIGHT, (until - signed) // 4)
-    return Validity(
-        until=datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),
-        state="expired" if now >= until else "ending" if now >= warned else "valid",
-    )
+    return Releases(sound, damaged, signers, warnings)
 
 
 def _manifests(text: str) -> tuple[dict[str, Manifest], list[str]]:

@@ -51,7 +51,6 @@ class Node:
         name: str,
         by: str = "ann",
         fleet: str | None = None,
-        days: int | None = None,
         group: str = "g",
         **other: Any,
     ) -> dict[str, Any]:
@@ -68,7 +67,7 @@ class Node:
             "root": self.root.path, "manifest": manifest, "plan": "0f", "wheels": {"w.whl": sha256},
             **other,
         }  # fmt: skip
-        sign = ReleaseSigner(Signer(self.key(by)), lambda: self.time, fleet, days)
+        sign = ReleaseSigner(Signer(self.key(by)), lambda: self.time, fleet)
         statement, signature = sign(about)
         return {
             **ALONE,
@@ -285,61 +284,6 @@ def test_a_release_of_staging_cannot_be_used_in_production(node: Node) -> None:
     node.allow("ann")  # a file that names no namespace allows every fleet
     node.install(node.params("b", fleet="staging"))
     assert node.root.serving() == "b"
-
-
-DAY = 24 * 3600
-
-
-def at(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the node's clock."""
-    monkeypatch.setattr(signature_of.time, "time", lambda: seconds)
-
-
-def test_no_release_is_made_by_an_expired_signature(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    params = node.params("a", days=2)
-    assert params["statement"]["valid_until"] == 1010 + 2 * DAY
-    at(1010 + 2 * DAY, monkeypatch)
-    problem = node.refused(params, "valid until 1970-01-03 00:16 UTC, and this node's clock says")
-    assert problem.fix == ["sign-again-or-clock"]
-    later = {**params, "statement": {**params["statement"], "valid_until": 10**10}}
-    node.refused(later, "ssh-keygen says")
-    at(1009 + 2 * DAY, monkeypatch)
-    node.install(params)
-    assert node.root.serving() == "a"
-
-
-def test_a_release_with_an_expired_signature_serves_and_a_rollback_goes_back_to_it(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    verify = plugin("modules.verify")
-    at(1000, monkeypatch)
-    node.install(node.params("a", days=1))
-    node.install(node.params("b", days=1))
-    at(1000 + 9 * DAY, monkeypatch)
-    release = node.root["b"]
-    assert verify.damage_of(node.root.path, release, verify.manifest_or_nothing(release)) == ""
-    assert node.release.go_back(node.root, ALONE, False)["release_id"] == "a"
-
-
-def test_a_serving_release_is_signed_again_without_a_new_environment(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at(1000, monkeypatch)
-    node.install(node.params("a", days=1))
-    environment = Path(node.root["a"], "bin/python").lstat()
-    at(1000 + DAY + 10, monkeypatch)
-    again = {**node.params("a"), "counter": 0}  # signing.valid_days was removed
-    assert not node.release.look(node.root, again)["complete"]
-    begun = node.release.begin(node.root, again, False)
-    assert (begun["missing"], begun["counter"] > 0) == ([], True)  # no wheel is copied
-    again["counter"] = begun["counter"]
-    assert node.release.make(node.root, again, False) == "manifest"
-    assert node.release.look(node.root, again)["complete"]
-    assert Path(node.root["a"], "bin/python").lstat() == environment
-    assert Path(node.root.path, ".signed").read_text() == "1020\n"
-    assert node.root.serving() == "a"
 
 
 def test_both_sides_sign_the_same_text() -> None:

@@ -181,38 +181,3 @@ def test_a_node_without_ssh_keygen_refuses_with_a_sentence(fleet: Fleet) -> None
     assert states(result)["one"] == "install_failed", result
     assert "ssh-keygen does not run there" in reason(result, "one")
     assert "openssh-client" in reason(result, "one")
-
-
-def test_an_expired_signature_is_drift_and_renewed_without_a_new_environment(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def status() -> fleetbuild.NodeStatus:
-        return fleet.open("operator").status()["one"]
-
-    class Expiring(ReleaseSigner):
-        """Signs as if it were almost a day ago, for a day."""
-
-        def __call__(self, about: Mapping[str, Any]) -> SignedRelease:
-            self._clock, self._valid_days = lambda: ends - 24 * 3600, 1
-            return super().__call__(about)
-
-    fleet.lab.exec("one", "rm /opt/fleetbuild/.signed", check=True)
-    plan = fleet.plan("3.0")
-    ends = int(time.time()) + 60
-    monkeypatch.setattr(signing, "ReleaseSigner", Expiring)
-    result = fleet.open("operator").apply(plan)
-    assert states(result) == dict.fromkeys(NODES, "installed"), result
-    made = fleet.lab.exec("one", "stat -c %Z /opt/fleetbuild/current/pyvenv.cfg", check=True).stdout
-    soon = status()
-    assert (soon.drift, "is valid until" in soon.sentence) == ("none", True)
-    while time.time() < ends + 1:
-        time.sleep(1)
-    late = status()
-    assert (late.drift, "was valid until" in late.sentence) == ("expired", True)
-    monkeypatch.setattr(signing, "ReleaseSigner", ReleaseSigner)
-    again = fleet.plan("3.0")
-    assert again.groups[0].installs.install == ("one",)
-    assert states(fleet.open("operator").apply(again)) == {"one": "installed", "two": "up_to_date"}
-    assert status().drift == "none"
-    now = fleet.lab.exec("one", "stat -c %Z /opt/fleetbuild/current/pyvenv.cfg", check=True).stdout
-    assert now == made

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from fleetbuild.apply.status import compare_releases
 from fleetbuild.extensions.supply.signing import text_of
-from fleetbuild.models import Facts, Manifest, NodeResult
+from fleetbuild.models import Facts, Manifest
 from fleetbuild.probe.parsing.release import Releases, read_release
 
 SCRIPT = Path(__file__).parents[3] / "fleetbuild/probe/script.sh"
@@ -134,48 +133,3 @@ def test_a_release_without_a_valid_signature_is_drift_and_made_again(
     status = compare_releases(["a"], {"a": facts}, release="default", left={}, probed={})["a"]
     assert status.drift == "damaged"
     assert sentence in status.sentence
-
-
-DAY = 24 * 3600
-
-
-@pytest.mark.parametrize(
-    ("signed", "until", "state"),
-    [
-        (-10, 90, "valid"),
-        (-90, 13, "ending"),  # less than a fortnight
-        (-9, 4, "valid"),
-        (-10, 3, "ending"),  # the last quarter
-        (-90, 0, "expired"),
-    ],
-)
-def test_status_warns_before_the_date_of_a_signature_and_shows_drift_after_it(
-    node: Node, signed: int, until: int, state: str
-) -> None:
-    now = int(time.time())
-    node.sign("one", counter=now + signed * DAY, valid_until=now + until * DAY)
-    found = node.probed()
-    validity = found.validity["default"]
-    assert validity.state == state
-    assert found.damaged == {}
-    assert found.manifests["default"].verified  # it goes on serving, with its labels
-    facts = Facts(state="ok", release=found.manifests, validity=found.validity)
-    left = {"a": NodeResult(node="a", group="g", state="installed", release_id="r1")}
-    (status,) = compare_releases(
-        ["a"], {"a": facts}, release="default", left=left, probed={}
-    ).values()
-    assert status.drift == ("expired" if state == "expired" else "none")
-    assert (validity.until[:10] in status.sentence) == (state != "valid")
-    assert status.valid_until == validity.until
-    assert facts.serves("default", "r1") == (state != "expired")  # else the plan signs it again
-
-
-def test_a_date_that_is_not_signed_counts_for_nothing(node: Node) -> None:
-    node.sign("one", counter=1, valid_until=2)
-    file = node.release / "manifest.json.signed"
-    file.write_text(file.read_text().replace('"valid_until":2', '"valid_until":9999999999'))
-    assert node.probed().validity == {}
-    assert "not made by a signer" in node.probed().damaged["default"]
-    lines = "release default\nsignature by one@x\nsignature valid 1 99999999999999 5"
-    capture = {"release": json.dumps(MANIFEST), "release-files": lines}
-    assert read_release(capture).validity == {}
