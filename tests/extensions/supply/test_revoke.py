@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from fleetbuild import Fleet
+from fleetbuild import Emission, EmittedFiles, Fleet
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.rollback import rollback_task
 from fleetbuild.apply.serving import serving_now
@@ -18,6 +18,7 @@ from fleetbuild.apply.status import compare_releases
 from fleetbuild.apply.verify import Checks, verify_task
 from fleetbuild.cli import app
 from fleetbuild.errors import BlockedError, StalePlanError, UsageError
+from fleetbuild.extension import EmitKind, Extension, extensions
 from fleetbuild.extensions.supply.revoke import revoke, revoked_wheels, take_back
 from fleetbuild.models import Manifest, ManifestWheel, Plan
 from fleetbuild.models.revocation import Revocation, Revocations
@@ -201,22 +202,35 @@ def test_a_rollback_names_what_nodes_must_pass_over() -> None:
     assert job.model_dump()["revoked"] == ("a" * 64,)
 
 
-def test_nothing_of_it_is_emitted(state: StateDir, stored: StoredWheel) -> None:
+class Names(Extension):
+    """Another extension, with a kind of emit."""
+
+    def emit_kinds(self) -> Sequence[EmitKind]:
+        return [EmitKind("names", f"{__name__}:names")]
+
+
+def names(emission: Emission) -> EmittedFiles:
+    """Write a file for each group."""
+    return EmittedFiles({f"{group.name}.txt": "" for group in emission.plan.groups})
+
+
+def test_nothing_of_it_is_emitted(
+    state: StateDir, stored: StoredWheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetbuild.emit.kinds.extensions", lambda: (*extensions(), Names()))
     fleet = Fleet(state_dir=state.root)
     avx = plans.make_target("avx")
     other = plans.make_wheel("hnswlib", "0.8.0+cpu.avx", avx, artifact_key="1" * 32)
     good = plans.make_group(("c",), avx, wheels=(other,))
     bad = plans.make_group(wheels=(wheel_of_plan(),))
     both = with_digest(plans.make_plan((good, bad), inventory="i.yml"))
-    assert any("avx2" in name for name in fleet.emit("k8s", plan=both).files)
+    assert {f"{each.name}.txt" for each in (good, bad)} == set(fleet.emit("names", plan=both).files)
     revoke(stored.sha256, WHY, state)
-    emitted = fleet.emit("k8s", plan=both)
-    workloads = [name for name in emitted.files if name.startswith("deployment")]
-    assert [name for name in workloads if "avx2" in name] == []
-    assert len(workloads) == 1
+    emitted = fleet.emit("names", plan=both)
+    assert set(emitted.files) == {f"{good.name}.txt"}
     assert any(WHY in text for text in emitted.warnings)
     with pytest.raises(BlockedError, match=WHY):
-        fleet.emit("k8s", plan=a_plan())
+        fleet.emit("names", plan=a_plan())
 
 
 def test_a_revocation_is_listed_and_taken_back(state: StateDir, stored: StoredWheel) -> None:
