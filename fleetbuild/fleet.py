@@ -409,15 +409,15 @@ class Fleet:
         else:
             facts = self._access(config.install.path).probe(inventory.nodes, self.on_event)
             ages = dict.fromkeys(names, now())
-        left = self._state.left_there(config.release)
+        expected = self._state.left_there(config.release)
         if plan and plan.inventory == self._source and inventory.limit is None:
-            self._tell_departed(sorted(left.keys() - set(names)))
+            self._tell_departed(sorted(expected.keys() - set(names)))
         revoked = Store(self._state.store).revocations
         statuses = compare_releases(
             names,
             facts,
             release=config.release,
-            left=left,
+            expected=expected,
             probed=ages,
             revoked=revoked,
         )

@@ -66,7 +66,7 @@ def run_fleet_task(
     inventory: Inventory,
     *,
     release: str,
-    left: Mapping[str, str],
+    expected: Mapping[str, str],
     state: StateDir,
     probe: Prober,
     run_playbook: RunPlaybook,
@@ -75,12 +75,12 @@ def run_fleet_task(
 ) -> Result:
     """Probe the nodes, run the playbook where a release serves, and return the results.
 
-    `left` maps nodes to the release that the last apply left there; a node that lost it fails.
+    `expected` maps nodes to the release that the last apply left there; a node that lost it fails.
     """
     began, started = monotonic(), now()
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
-        nodes = _without_release(facts, release, left)
+        nodes = _without_release(facts, release, expected)
         current = {name: facts[name].release[release] for name in facts if name not in nodes}
         jobs, refused = _jobs(task, current)
         nodes |= refused
@@ -162,7 +162,7 @@ def _with_current_group(
 
 
 def _without_release(
-    facts: Mapping[str, Facts], release: str, left: Mapping[str, str]
+    facts: Mapping[str, Facts], release: str, expected: Mapping[str, str]
 ) -> dict[str, NodeResult]:
     results = {}
     for name, node_facts in facts.items():
@@ -185,11 +185,11 @@ def _without_release(
                 fix=REPAIR,
                 damaged=True,
             )
-        elif node_facts.state == "ok" and release not in node_facts.release and name in left:
+        elif node_facts.state == "ok" and release not in node_facts.release and name in expected:
             results[name] = NodeResult(
                 node=name,
                 state="verify_failed",
-                reason=f"The last apply left release {left[name]}, but none serves there now.",
+                reason=f"The last apply left release {expected[name]}, but none serves there now.",
                 fix=REPAIR,
                 damaged=True,
             )

@@ -14,16 +14,17 @@ def compare_releases(
     facts: Mapping[str, Facts],
     *,
     release: str,
-    left: Mapping[str, NodeResult],
+    expected: Mapping[str, NodeResult],
     probed: Mapping[str, str],
     revoked: Revocations = NOTHING_REVOKED,
 ) -> dict[str, NodeStatus]:
     """Return the status of each node.
 
-    `left` maps nodes to what an apply or rollback left there, `probed` to the time of their facts.
+    `expected` maps nodes to what an apply or rollback left there, `probed` to the time of their
+    facts.
     """
     statuses = {
-        name: _one(name, node_facts, release, left.get(name), probed.get(name))
+        name: _one(name, node_facts, release, expected.get(name), probed.get(name))
         if (node_facts := facts.get(name))
         else _unknown(name)
         for name in names
@@ -46,14 +47,14 @@ def _unknown(name: str) -> NodeStatus:
 
 
 def _one(
-    name: str, facts: Facts, release: str, left: NodeResult | None, probed: str | None
+    name: str, facts: Facts, release: str, expected: NodeResult | None, probed: str | None
 ) -> NodeStatus:
     if facts.state != "ok":
         return NodeStatus(
             node=name, state=facts.state, reason=facts.reason, fix=facts.fix, probed=probed
         )
     current = facts.release.get(release)
-    drift, sentence = _drift(current, left)
+    drift, sentence = _drift(current, expected)
     if release in facts.damaged:
         drift, sentence = "damaged", f"Its release is damaged: {facts.damaged[release]}."
     return NodeStatus(
@@ -75,8 +76,8 @@ def _packages(current: Manifest | None) -> tuple[str, ...]:
     return tuple(f"{wheel.package}=={wheel.version}" for wheel in current.wheels) if current else ()
 
 
-def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | None, str]:
-    if left is None:
+def _drift(current: Manifest | None, expected: NodeResult | None) -> tuple[Drift | None, str]:
+    if expected is None:
         found = (
             "It serves a release that no apply with this state directory installed."
             if current
@@ -86,19 +87,22 @@ def _drift(current: Manifest | None, left: NodeResult | None) -> tuple[Drift | N
     if current is None:
         return (
             "missing",
-            f"{_by(left)} left release {left.release_id}, but no release is there now.",
+            f"{_by(expected)} left release {expected.release_id}, but no release is there now.",
         )
-    if current.id != left.release_id:
+    if current.id != expected.release_id:
         return (
             "different",
-            f"It serves release {current.id}, but {_by(left).lower()} left {left.release_id}.",
+            (
+                f"It serves release {current.id},"
+                f" but {_by(expected).lower()} left {expected.release_id}."
+            ),
         )
     if not current.verified:
         return "changed", "The release is not marked as verified: its last verification failed."
-    if current.group != left.group:
-        return "changed", f"Its manifest names group {current.group} instead of {left.group}."
-    return "none", "It was rolled back to this release." if left.state == "rolled_back" else ""
+    if current.group != expected.group:
+        return "changed", f"Its manifest names group {current.group} instead of {expected.group}."
+    return "none", "It was rolled back to this release." if expected.state == "rolled_back" else ""
 
 
-def _by(left: NodeResult) -> str:
-    return "A rollback" if left.state == "rolled_back" else "The last apply"
+def _by(expected: NodeResult) -> str:
+    return "A rollback" if expected.state == "rolled_back" else "The last apply"

@@ -219,14 +219,14 @@ def run_on_fleet(
     on_event: OnEvent,
 ) -> Result:
     """Run a task on the nodes, and notify followers of the release that serves there."""
-    left = access.state.left_there(config.release)
+    expected = access.state.left_there(config.release)
     command = "rollback" if task.changes else "verify"
     with open_followers(command, access, config, last_plan) as follower:
         return run_fleet_task(
             task,
             access.inventory,
             release=config.release,
-            left={name: str(result.release_id) for name, result in left.items()},
+            expected={name: str(result.release_id) for name, result in expected.items()},
             state=access.state,
             probe=access.probe,
             run_playbook=access.playbooks.run,

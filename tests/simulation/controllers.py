@@ -322,7 +322,7 @@ class Controller(Process):
         """Switch all nodes back."""
         return run_fleet_task(
             rollback_task(PATH, "default", self.state.controller()),
-            self.inventory, release="default", left={}, state=self.state, probe=self.probe,
+            self.inventory, release="default", expected={}, state=self.state, probe=self.probe,
             run_playbook=self.playbook, on_event=lambda _: None, follower=self.cluster,
         )  # fmt: skip
 

@@ -323,7 +323,7 @@ def test_verify_and_rollback_read_the_plan_once(
         return plan_of_text(text, name)
 
     def sent(*_: object, **given: dict[str, str]) -> Result:
-        left.append(given["left"])
+        left.append(given["expected"])
         return done
 
     monkeypatch.setattr("fleetbuild.plan.document.files.plan_of_text", reading)

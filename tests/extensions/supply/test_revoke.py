@@ -182,7 +182,7 @@ def test_a_node_that_serves_it_is_drift_and_fails_verification(
         ["a"],
         {"a": facts("avx2", release={"default": served})},
         release="default",
-        left={},
+        expected={},
         probed={},
         revoked=known,
     )["a"]

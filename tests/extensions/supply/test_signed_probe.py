@@ -130,6 +130,6 @@ def test_a_release_without_a_valid_signature_is_drift_and_made_again(
     assert found.damaged == {"default": sentence}
     assert not found.manifests["default"].verified  # so the plan makes it again
     facts = Facts(state="ok", release=found.manifests, damaged=found.damaged)
-    status = compare_releases(["a"], {"a": facts}, release="default", left={}, probed={})["a"]
+    status = compare_releases(["a"], {"a": facts}, release="default", expected={}, probed={})["a"]
     assert status.drift == "damaged"
     assert sentence in status.sentence

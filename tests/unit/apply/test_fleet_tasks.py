@@ -62,7 +62,7 @@ class Fleet:
             task,
             Inventory(source="i", nodes=nodes),
             release="default",
-            left=self.left,
+            expected=self.left,
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             run_playbook=self.playbook,

@@ -199,7 +199,7 @@ class Servants:
             task,
             Inventory(source="i", nodes=nodes),
             release="default",
-            left={},
+            expected={},
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             run_playbook=self.playbook,

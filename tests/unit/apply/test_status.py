@@ -24,7 +24,7 @@ def one(found: Facts | None, last: Result | None = LEFT) -> NodeStatus:
     known = {"a": found} if found else {}
     left = {node.node: node for node in last.nodes} if last else {}
     ages = {"a": "2026-01-01"}
-    return compare_releases(["a"], known, release="default", left=left, probed=ages)["a"]
+    return compare_releases(["a"], known, release="default", expected=left, probed=ages)["a"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_node_that_a_later_apply_did_not_reach_is_still_known(tmp_path: Path) 
     assert left["a"].release_id == "r1"
     assert saved.left_there("tools")["a"].release_id == "r7"
     there = {"a": facts("avx")}
-    status = compare_releases(["a"], there, release="default", left=left, probed={})["a"]
+    status = compare_releases(["a"], there, release="default", expected=left, probed={})["a"]
     assert (status.drift, status.sentence) == (
         "missing", "The last apply left release r1, but no release is there now.",
     )  # fmt: skip
@@ -113,6 +113,6 @@ def test_an_unreachable_node_keeps_its_fix() -> None:
 
 
 def test_the_fix_for_an_unknown_node_asks_it() -> None:
-    found = compare_releases(["a"], {}, release="default", left={}, probed={})
+    found = compare_releases(["a"], {}, release="default", expected={}, probed={})
     assert found["a"].state == "unknown"
     assert found["a"].fix == "Ask it: fleetbuild status INVENTORY"

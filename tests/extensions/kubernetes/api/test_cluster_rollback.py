@@ -100,7 +100,8 @@ class Nodes:
                 self.lost.add(str(event.node))
 
         return run_fleet_task(
-            rollback_task("/opt/fleetbuild", "default", "me"), FLEET, release="default", left={},
+            rollback_task("/opt/fleetbuild", "default", "me"), FLEET,
+            release="default", expected={},
             state=self.state, probe=self.probe, run_playbook=self.playbook, on_event=heard,
             follower=Follower(),
         )  # fmt: skip
