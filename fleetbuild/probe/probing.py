@@ -161,11 +161,11 @@ class _NodeProbe(Generic[T]):
     def run(self, admitted: Callable[[str | None], None]) -> T | Unreachable:
         """See Job."""
         try:
-            self._transport, gate = self._way(self._login, self._timeout)
-            admitted(gate)
+            self._transport, bastion = self._way(self._login, self._timeout)
+            admitted(bastion)
             command, stdin = self._command(self._login.become)
             answer = self._transport.run(command, stdin, Deadline(self._timeout))
-            return self._read(replace(answer, bastion=gate), self._login)
+            return self._read(replace(answer, bastion=bastion), self._login)
         except NoAnswer as problem:
             return Unreachable(reason=problem.reason, fix=problem.fix)
         except TimeoutError:
@@ -190,12 +190,12 @@ def transport_for(
             f"connection {login.connection!r} is not supported", "use ssh, or fleetbuild_skip: true"
         )
     settings = settle(login, Deadline(timeout))
-    gate = next(
+    bastion = next(
         (settings[name][0] for name in ("proxyjump", "proxycommand") if name in settings), None
     )
     if beyond_paramiko(login, settings):
-        return openssh.ProgramTransport(login, settings), gate
-    return FabricTransport(login, settings), gate
+        return openssh.ProgramTransport(login, settings), bastion
+    return FabricTransport(login, settings), bastion
 
 
 def _read(answer: Answer, login: Login, *, nonce: str) -> Probed:
@@ -230,14 +230,14 @@ def _event(node: Node, outcome: object, done: int, total: int) -> Event:
 
 Outcome = TypeVar("Outcome")
 Outcome_co = TypeVar("Outcome_co", covariant=True)
-PER_GATE = 8  # sshd's MaxStartups lets ten in before it drops some
+PER_BASTION = 8  # sshd's MaxStartups lets ten in before it drops some
 
 
 class Job(Protocol[Outcome_co]):
     """The work for one item, done in its own thread."""
 
     def run(self, admitted: Callable[[str | None], None]) -> Outcome_co:
-        """Do the work. `admitted(gate)` waits for a slot at a gate, then starts the clock."""
+        """Do the work. `admitted(bastion)` waits for a slot at a bastion, then starts the clock."""
         ...
 
     def abandon(self) -> None:
@@ -279,8 +279,8 @@ class _Pool(Generic[Outcome]):
         self._timeout = timeout
         self._running: dict[int, _Running[Outcome]] = {}
         self._ended: queue.SimpleQueue[tuple[int, Outcome | BaseException]] = queue.SimpleQueue()
-        self._gates: defaultdict[str, threading.Semaphore] = defaultdict(
-            lambda: threading.BoundedSemaphore(PER_GATE)
+        self._bastions: defaultdict[str, threading.Semaphore] = defaultdict(
+            lambda: threading.BoundedSemaphore(PER_BASTION)
         )
 
     def fill(self) -> bool:
@@ -318,10 +318,10 @@ class _Pool(Generic[Outcome]):
     def _work(self, number: int, entry: _Running[Outcome]) -> None:
         held: list[threading.Semaphore] = []
 
-        def admitted(gate: str | None) -> None:
-            if gate is not None:
-                self._gates[gate].acquire()
-                held.append(self._gates[gate])
+        def admitted(bastion: str | None) -> None:
+            if bastion is not None:
+                self._bastions[bastion].acquire()
+                held.append(self._bastions[bastion])
             entry.since = time.monotonic()
 
         try:
@@ -329,6 +329,6 @@ class _Pool(Generic[Outcome]):
         except BaseException as problem:
             outcome = problem
         finally:
-            for gate in held:
-                gate.release()
+            for slot in held:
+                slot.release()
         self._ended.put((number, outcome))

@@ -8,18 +8,18 @@ from collections.abc import Callable
 import pytest
 
 from fleetbuild.models import Login, Node
-from fleetbuild.probe.probing import PER_GATE, Probed, probe, run_all
+from fleetbuild.probe.probing import PER_BASTION, Probed, probe, run_all
 from fleetbuild.probe.transport.process import LocalTransport
 
 
 class Sleeper:
-    def __init__(self, seconds: float, gate: str | None = None) -> None:
-        self.seconds, self.gate = seconds, gate
+    def __init__(self, seconds: float, bastion: str | None = None) -> None:
+        self.seconds, self.bastion = seconds, bastion
         self.given_up = threading.Event()
         self.slept_out = False
 
     def run(self, admitted: Callable[[str | None], None]) -> str:
-        admitted(self.gate)
+        admitted(self.bastion)
         with COUNT:
             if self.seconds < 0:
                 raise ValueError(self.seconds)
@@ -66,10 +66,10 @@ def test_a_late_job_is_abandoned_and_frees_its_slot() -> None:
     assert all(job.given_up.is_set() and not job.slept_out for job in jobs[:2])
 
 
-def test_a_gate_lets_eight_through_and_waiting_there_costs_no_deadline() -> None:
-    jobs = [Sleeper(0.4, "bastion") for _ in range(3 * PER_GATE)]
+def test_a_bastion_lets_eight_through_and_waiting_there_costs_no_deadline() -> None:
+    jobs = [Sleeper(0.4, "bastion") for _ in range(3 * PER_BASTION)]
     assert set(go(jobs, timeout=1).values()) == {"done"}
-    assert COUNT.most == PER_GATE
+    assert COUNT.most == PER_BASTION
 
 
 def test_an_exception_in_a_job_is_its_outcome() -> None:
@@ -84,11 +84,11 @@ def test_leaving_the_loop_abandons_the_other_jobs() -> None:
     assert jobs[1].given_up.is_set()
 
 
-@pytest.mark.parametrize("gate", [None, "jump.example.org"])
-def test_the_facts_say_whether_a_node_was_reached_by_way_of_a_bastion(monkeypatch, gate):
-    way = (LocalTransport(), gate)
+@pytest.mark.parametrize("bastion", [None, "jump.example.org"])
+def test_the_facts_say_whether_a_node_was_reached_by_way_of_a_bastion(monkeypatch, bastion):
+    way = (LocalTransport(), bastion)
     monkeypatch.setattr("fleetbuild.probe.probing.transport_for", lambda *_, **__: way)
     (answer,) = probe([Node(name="n", login=Login(host="n"))]).values()
     assert isinstance(answer, Probed)
-    assert answer.facts.behind_bastion is (gate is not None)
+    assert answer.facts.behind_bastion is (bastion is not None)
     assert answer.facts.load is not None
