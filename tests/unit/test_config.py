@@ -45,7 +45,7 @@ def test_an_empty_file_means_all_defaults(text):
     [
         ("pakages: []", "unknown key 'pakages'", "Did you mean 'packages'?"),
         ("grouping: {rung: x}", "unknown key 'grouping.rung'", "'grouping.rungs'"),
-        ("build: {jobs: 4}", "unknown key 'build.jobs'", "The keys here are: policy, builders"),
+        ("build: {jobs: 4}", "unknown key 'build.jobs'", "The keys here are: policy, only"),
         ("zzz: 1", "unknown key 'zzz'", "The keys here are: release, packages"),
         ("packages: [a==1\nrelease: x", "not valid YAML in line 2", "indentation"),
         (
