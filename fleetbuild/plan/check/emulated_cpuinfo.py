@@ -24,7 +24,7 @@ def main(features: str, cpus: str) -> None:
     rows = x86(features) if os.uname().machine == "x86_64" else arm(features)
     for number in range(int(cpus)):
         lines = [("processor", number), *rows]
-        print("".join(f"{name}\t: {value}\n" for name, value in lines))
+        sys.stdout.write("".join(f"{name}\t: {value}\n" for name, value in lines) + "\n")
 
 
 def x86(features: str) -> list[tuple[str, object]]:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 TAIL = 6000
 # Threads that wait for each other in a loop take minutes on fewer CPUs.
@@ -34,8 +35,9 @@ def main(text: str) -> None:
 def cpuinfo(python: list[str], script: list[str]) -> str:
     """Return a folder in which QEMU looks before it opens a file, with a /proc/cpuinfo."""
     folder = tempfile.mkdtemp()
-    os.mkdir(folder + "/proc")
-    with open(folder + "/proc/cpuinfo", "wb") as file:
+    path = Path(folder, "proc", "cpuinfo")
+    path.parent.mkdir()
+    with path.open("wb") as file:
         subprocess.run([*python, "-I", "-S", "-c", *script], stdout=file, timeout=60, check=True)
     return folder
 

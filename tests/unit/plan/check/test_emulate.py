@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -202,8 +203,7 @@ def test_a_run_reads_the_imitated_cpu_in_proc_cpuinfo(cpu, name, model, capsys):
     work = emulate.work_for(kind, "print(open('/proc/cpuinfo').read())")
     emulated_steps.main(json.dumps({**work, "python": sys.executable}))
     answer = json.loads(capsys.readouterr().out)["try"]
-    with open("/proc/cpuinfo") as file:
-        native = file.readline()
+    native = Path("/proc/cpuinfo").read_text().splitlines()[0]
     assert answer["native"]["out"].startswith(native)
     rows = dict(
         map(str.strip, line.split(":"))
