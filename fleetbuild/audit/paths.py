@@ -40,7 +40,7 @@ class Meaning(Enum):
 
     NOTHING = 0
     LEVEL = 1  # it needs a feature, or refers to a function that does
-    CHECK = 2  # it reads what is known of the CPU
+    CHECK = 2  # it reads an answer about the CPU
     OTHER = 3  # it refers to a function that needs no feature
 
 
@@ -143,7 +143,7 @@ class _Answers:
 def _following(instruction: Instruction, first: int, last: int) -> tuple[tuple[int, ...], bool]:
     """Return where an instruction leads, and whether the function ends there.
 
-    A conditional jump out of a function leads to its part for errors, which is no way to end.
+    A conditional jump out of a function leads to its part for errors, and does not end it.
     """
     flow = instruction.flow_control
     jumps = (instruction.near_branch_target,) if flow in _JUMPS else ()
@@ -152,7 +152,7 @@ def _following(instruction: Instruction, first: int, last: int) -> tuple[tuple[i
         return (), flow in _ENDS
     if flow == FlowControl.UNCONDITIONAL_BRANCH:
         return inside, not inside
-    # A jump that leads to another function stands for itself: its meaning says what is there.
+    # A jump to another function stands for itself: its meaning describes that function.
     return (*(inside or jumps), instruction.next_ip), False
 
 

@@ -130,7 +130,7 @@ def refusal_of(package: str) -> str | None:
 def _files_for_levels(
     files: Sequence[ElfAudit], features: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the files for a level that this CPU lacks, by what is beside them: the same file
+    """Return the files for a level that this CPU lacks, by their neighbours: the same file
     without a level, or other files.
 
     Packages such as faiss and rapidfuzz load `_fuzz_avx2.so` in place of `_fuzz.so` if the CPU has

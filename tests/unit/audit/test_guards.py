@@ -152,7 +152,7 @@ DEADLY = {
         double use(double x) { return has_avx2() ? fast(x) : slow(x); }
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
-    "in a table, unguarded, beside one that is": ("""
+    "in an unguarded table beside a guarded one": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         AVX2 double more_avx2(double x) { WORK(5) }
         LOCAL double dist(double x) { return x; }
