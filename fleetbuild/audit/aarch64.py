@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from fleetbuild.audit.models import FeatureUse
+from fleetbuild.audit.paths import Paths
 from fleetbuild.audit.pieces import Found, Kind, Piece, chunks
 
 _RETURN = 0xD65F03C0
@@ -113,6 +114,26 @@ def touched(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:
     """Yield the addresses that code reads, writes or takes."""
     for _, target, _ in references(data, start, end, shift, (_ANYWHERE, _ANYWHERE)):
         yield target
+
+
+def touching(*_: object) -> Iterator[int]:
+    """Yield nothing: paths are not followed here."""
+    yield from ()
+
+
+def extent(_: bytes, start: int, end: int) -> int:
+    """Return how many bytes a function has that begins here, at most up to the end."""
+    return end - start
+
+
+def is_level(_: str) -> bool:
+    """Return whether a feature is beyond what all code may need."""
+    return True
+
+
+def paths(*_: object) -> Paths:
+    """Return that nothing is known of the paths through a function."""
+    return Paths()
 
 
 def tested_calls(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:

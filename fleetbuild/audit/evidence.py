@@ -37,7 +37,7 @@ from fleetbuild.models._base import Frozen
 
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _FORMAT = "2.0"
-READER = 9  # raised when read_needs finds more, so that files are read again
+READER = 10  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
 _FILE = re.compile(rb'"file":"([^"]+\.whl)"', re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)

@@ -10,16 +10,25 @@ from __future__ import annotations
 import bisect
 import struct
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
 
+from iced_x86 import FlowControl
+
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.elf import Code, Elf, Section, Symbol
 from fleetbuild.audit.guards import ASKS, Guards
-from fleetbuild.audit.level_names import asking_names, is_for_level, is_of_library
+from fleetbuild.audit.level_names import (
+    asking_names,
+    is_for_level,
+    is_of_library,
+    libraries_by_text,
+)
 from fleetbuild.audit.models import When
+from fleetbuild.audit.paths import Meaning, Paths
 from fleetbuild.audit.pieces import Piece, find, forget
 
 _RELA = struct.Struct("<QQq")
@@ -37,6 +46,7 @@ _NO_ENTRY = (0, 2**64 - 1)  # of .ctors and .init_array
 _MOST_ROWS = 20_000_000
 _MOST_ENTRIES = 1_000_000
 _READ_AT_ONCE = 4 * 2**20
+_TABLE = 2048  # bytes between the beginning of a table, which code knows, and a pointer in it
 _PADDING = 64  # bytes between functions that are not worth a piece
 
 
@@ -67,6 +77,8 @@ class Functions:
         self._modules: set[int] = set()
         self.asking: set[int] = set()  # by name
         self._asking_slots = False
+        self._checks_first: frozenset[int] = frozenset()
+        self._needing: dict[int, bool] = {}
         self._read_symbols()
         self._read_frames()
         self._read_relocations()
@@ -74,6 +86,9 @@ class Functions:
         # What the loader or Python starts.
         self.entries = frozenset(start for start in entries if self._add(start))
         self._starts = sorted(self._ends)
+        for start in self.entries:
+            if self._ends[start] == start:  # such as frame_dummy; assembly may follow it
+                self._ends[start] = self._measured_end(start)
 
     # What there is
 
@@ -139,9 +154,9 @@ class Functions:
                 end = min(max(self._ends[start], start), following)
                 end = following if following - end < _PADDING or end == start else end
                 when: When = "default"
-                if start in load:
+                if start in load and start not in self._checks_first:
                     when = "load"
-                elif start in guarded:
+                elif start in guarded or start in self._checks_first:
                     when = "guarded"
                 local = start not in self._global
                 yield Piece(start - shift, end - shift, shift, when, known=True, local=local)
@@ -151,7 +166,19 @@ class Functions:
     def _between(self, code: Code, start: int, end: int, *, sole: bool) -> Iterator[Piece]:
         shift = code.address - code.offset
         if code.marked and end > start:
-            yield Piece(start - shift, end - shift, shift, "default", known=sole, local=True)
+            when: When = "default" if self.behind_known_checks is None else "guarded"
+            yield Piece(start - shift, end - shift, shift, when, known=sole, local=True)
+
+    @cached_property
+    def behind_known_checks(self) -> frozenset[str] | None:
+        """Return the features that libraries in here use after their check; None: no library is."""
+        data = self._elf.data
+        rows = [
+            features
+            for text, features in libraries_by_text()
+            if self._asks_itself and find(data, text, 0, len(data)) >= 0
+        ]
+        return frozenset().union(*rows) if rows else None
 
     @property
     def exported(self) -> int:
@@ -183,7 +210,9 @@ class Functions:
         }
         if not self._asks_itself:
             return Guards(self, chosen, frozenset()).guarded
-        return Guards(self, chosen | (self._named - self._nameless), self._trusted).guarded
+        guards = Guards(self, chosen | (self._named - self._nameless), self._trusted)
+        self._checks_first = guards.checks_first
+        return guards.guarded
 
     def _is_default(self, start: int) -> bool:
         symbol = self._names.get(start)
@@ -191,19 +220,34 @@ class Functions:
 
     # What functions reach
 
+    def size_of(self, start: int) -> int:
+        """Return how many bytes a function has."""
+        return self._end_of(start) - start
+
+    @property
+    def exported_by_module(self) -> frozenset[int]:
+        """Return the functions that a module of Python exports beside what Python starts."""
+        return frozenset(self._global if self._modules else ()) - self.entries
+
     def is_local(self, start: int) -> bool:
-        """Return whether no other file can call a function."""
-        return start not in self._global
+        """Return whether no other file calls a function; nobody links with a module of Python."""
+        return bool(self._modules) or start not in self._global
 
     def reached_by(self, start: int, *, called: bool = False) -> frozenset[int]:
-        """Return the functions that a function calls or jumps to, or takes the address of."""
-        return frozenset(
-            value
-            for target, stored, calls in self._body(self._machine.targets, start)
-            if calls or not called
-            if (value := self._value(target) if stored else self._resolved(target)) in self._ends
-            if value is not None and value != start
-        )
+        """Return the functions that a function calls or jumps to, or takes the address of.
+
+        Assembly jumps over the beginning of another function, whose registers it has saved.
+        """
+        found: set[int | None] = set()
+        for target, stored, calls in self._body(self._machine.targets, start):
+            value = self._value(target) if stored else self._resolved(target)
+            if value in self._ends and (calls or not called):
+                found.add(value)
+            elif value is not None and calls and not called:
+                found.add(self._function_at(value))
+        if not called:
+            found |= {near for _, near in self._body(self._machine.near_jumps, start)}
+        return frozenset(value for value in found if value in self._ends) - {start}
 
     def touched_by(self, start: int) -> Iterator[int]:
         """Yield the addresses of variables that a function reads, writes or takes."""
@@ -218,17 +262,88 @@ class Functions:
             if (function := self._resolved(target)) in self._ends:
                 yield function
 
+    def touching(self, blocks: Set[int]) -> frozenset[int]:
+        """Return the functions that read or write a variable in one of these blocks of 8 bytes."""
+        wanted = {8 * block + byte for block in blocks for byte in range(-4, 8)}
+        return frozenset(
+            self._function_at(place) or 0
+            for code in self._elf.code
+            for place in self._machine.touching(
+                self._elf.data, code.offset, code.offset + code.size, code.address - code.offset,
+                wanted,
+            )
+        )  # fmt: skip
+
+    def needs_level(self, start: int) -> bool:
+        """Return whether the code of a function needs more than x86-64-v2."""
+        if start not in self._needing:
+            place, end = self._elf.offset_of(start), self._end_of(start)
+            pieces = (
+                [Piece(place, place + end - start, start - place, "default", known=True)]
+                if place is not None
+                else []
+            )
+            uses = self._machine.used_features(self._elf.data, pieces)
+            self._needing[start] = any(self._machine.is_level(use.feature) for use, _ in uses)
+        return self._needing[start]
+
+    def paths(self, start: int, answers: Set[int], asking: Set[int]) -> Paths:
+        """Return what the paths through a function have in common."""
+        place = self._elf.offset_of(start)
+        if place is None:
+            return Paths()
+
+        def means(instruction: Any) -> Meaning:
+            for address, stored in x86.mentions(instruction):
+                block = (self._slots.get(address, address) if stored else address) // 8
+                if block in answers:
+                    return Meaning.CHECK
+                function = self._value(address) if stored else self._resolved(address)
+                if instruction.flow_control != FlowControl.NEXT and function not in self._ends:
+                    function = self._function_at(address)
+                if function in asking:
+                    return Meaning.CHECK
+                if function in self._ends and function != start:
+                    return Meaning.LEVEL if self.needs_level(function) else Meaning.OTHER
+            return Meaning.NOTHING
+
+        end = place + self.size_of(start)
+        found: Paths = self._machine.paths(self._elf.data, place, end, start - place, means)
+        return found
+
     def references_to(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
         """Yield which function refers to one of these functions, and to which one.
 
-        The source is 0 if it is not known: a table of pointers, or code between functions.
+        A table refers to what it holds on behalf of the functions that refer to the table. The
+        source is 0 if it is not known.
         """
+        yield from self._direct_references(wanted)
+        held = [
+            (slot, value)
+            for slot, value in self._all_slots()
+            if value in wanted and value > 0 and slot not in self._links
+        ]
+        places = {slot - back: slot - back for slot, _ in held for back in range(0, _TABLE, 8)}
+        users: dict[int, set[int]] = defaultdict(set)
+        loaded = dict(places)
+        for slot, value in self._all_slots() if held else ():
+            if value in places and slot in self._links:
+                loaded[slot] = value
+            elif value in places:
+                users[value].add(0)
+        for source, target, stored in self._references_in_code(places, loaded) if held else ():
+            users[loaded[target] if stored else target].add(source)
+        tables = sorted(users)
+        for slot, value in held:
+            at = bisect.bisect_right(tables, slot) - 1
+            known = at >= 0 and slot - tables[at] < _TABLE
+            for source in users[tables[at]] if known else {0}:
+                yield source, value
+
+    def _direct_references(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
         slots = {slot: value for slot, value in self._all_slots() if value in wanted}
         stubs = {stub: slots[slot] for stub, slot in self._stubs.items() if slot in slots}
         places = {**stubs, **{start: start for start in wanted if start > 0}}
-        for slot, value in slots.items():
-            if slot not in self._links and value > 0:
-                yield 0, value
         for source, target, stored in self._references_in_code(places, slots):
             yield source, slots[target] if stored else places[target]
         for place, target in places.items():
@@ -303,6 +418,14 @@ class Functions:
         following = self._starts[at] if at < len(self._starts) else self._code_end(start)
         end = self._ends[start]
         return min(end, following) if end > start else following
+
+    def _measured_end(self, start: int) -> int:
+        """Return where a function ends that no table gives a size."""
+        place, following = self._elf.offset_of(start), self._end_of(start)
+        if place is None:
+            return start
+        size = following - start
+        return start + int(self._machine.extent(self._elf.data, place, place + size))
 
     def _code_end(self, start: int) -> int:
         code = self._code_at(start)

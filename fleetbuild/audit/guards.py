@@ -1,8 +1,9 @@
 """Which functions run only after a check of the CPU.
 
 In: the functions of a file, and the functions that a name or a resolver ties to a level. Out: the
-guarded functions. A name alone is a claim. It holds if guarded code and functions that check the
-CPU alone reach the function; a function without a name is guarded if guarded code alone reaches it.
+guarded functions. A name alone is a claim. It holds if guarded code, functions that check the CPU,
+and functions that can do without it alone reach the function. A function without a name is guarded
+if guarded code alone reaches it, and functions of which each path to it leads over a check.
 Calls, jumps, taken addresses and tables of pointers reach a function. Code that cannot be followed
 counts as unguarded, so that the verdict is "not decided" and never "runs".
 """
@@ -10,15 +11,19 @@ counts as unguarded, so that the verdict is "not decided" and never "runs".
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Set
+from collections.abc import Container, Iterable, Set
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from fleetbuild.audit.paths import Paths
 
 if TYPE_CHECKING:
     from fleetbuild.audit.functions import Functions
 
 _BLOCK = 8  # bytes of a variable in which a file keeps what it learnt of the CPU
-_STEPS = 2  # more lead to what all functions share, such as the allocator
+_STEPS = 4  # more lead to what all functions share, such as the allocator
+_SHORT = 192  # bytes of a function that does nothing but tell
+_SMALL = 1024  # bytes of a function that does little but ask
 ASKS = -1  # stands for functions and variables of other files that tell the CPU's features
 _UNKNOWN = 0  # a table, or code outside of every known function, reaches it
 
@@ -31,14 +36,13 @@ class Guards:
         self._trusted = frozenset(trusted)
         self._claimed = frozenset(claimed) - trusted
         self._checks: dict[int, bool] = {}
+        self._followed: dict[int, Paths] = {}
 
     @cached_property
     def guarded(self) -> frozenset[int]:
         """Return the functions that only guarded code and checks of the CPU reach."""
-        if not self._claimed and not self._trusted:
-            return frozenset()
         functions = self._functions
-        guarded = self._claimed | self._trusted | self._helpers
+        guarded = self._claimed | self._trusted | self._helpers | self._chosen | self._unused
         guarded -= functions.entries
         suspects = list(guarded - self._trusted)
         while suspects:
@@ -49,17 +53,87 @@ class Guards:
         return frozenset(guarded)
 
     def _is_guarded(self, function: int, guarded: Container[int]) -> bool:
-        claimed = function in self._claimed
         return all(
-            source in guarded or (claimed and source != _UNKNOWN and self._is_check(source))
+            source in guarded or (source != _UNKNOWN and self._chooses(source, function))
             for source in self._sources.get(function, ())
         )
+
+    def _chooses(self, source: int, function: int) -> bool:
+        """Return whether a function reaches this one only on a CPU that has its features."""
+        if function in self._claimed:
+            return self._is_check(source) or (
+                source not in self._functions.entries and self._paths(source).offers
+            )
+        return function in self._chosen and source in self.checks_first
+
+    @cached_property
+    def checks_first(self) -> frozenset[int]:
+        """Return the functions with code for a level on some paths, which lead over a check."""
+        paths = ((start, self._paths(start)) for start in self._sure_checks)
+        return frozenset(start for start, path in paths if path.avoids and path.checked)
+
+    @cached_property
+    def _chosen(self) -> frozenset[int]:
+        """Return the local functions for a level, without its name, that are behind a check."""
+        functions, own = self._functions, self._claimed | self._trusted
+        return frozenset(
+            target
+            for start in self.checks_first
+            for target in functions.reached_by(start) - own
+            if functions.is_local(target) and functions.needs_level(target)
+        )
+
+    @cached_property
+    def _unused(self) -> frozenset[int]:
+        """Return the exported functions of a module of Python that nothing in it refers to."""
+        exported = self._functions.exported_by_module
+        return exported - self._reaching(exported).keys()
+
+    @cached_property
+    def _sure_checks(self) -> frozenset[int]:
+        """Return the functions that ask the CPU, call one that tells, or read an answer."""
+        callers = frozenset[int]().union(*self._reaching(self._telling).values())
+        return (self._telling | callers | self._readers) - {_UNKNOWN}
+
+    @cached_property
+    def _telling(self) -> frozenset[int]:
+        """Return the functions that ask the CPU, and short ones that tell what these found."""
+        functions = self._functions
+        asking = functions.questions | functions.asking
+        callers = (source for start in asking for source in self._callers.get(start, ()))
+        return (asking | self._short(callers) | self._short(self._readers)) - {_UNKNOWN}
+
+    def _short(self, functions: Iterable[int]) -> frozenset[int]:
+        size_of = self._functions.size_of
+        return frozenset(start for start in functions if start and size_of(start) <= _SHORT)
+
+    @cached_property
+    def _readers(self) -> frozenset[int]:
+        return self._functions.touching(self._sure_answers)
+
+    @cached_property
+    def _sure_answers(self) -> frozenset[int]:
+        """Return where functions that ask, and small ones that call these, keep the answer."""
+        functions = self._functions
+        asking = functions.questions | functions.asking
+        callers = {source for start in asking for source in self._callers.get(start, ())} - {0}
+        small = {start for start in callers if functions.size_of(start) <= _SMALL}
+        return frozenset(
+            address // _BLOCK
+            for start in (asking | small) - {_UNKNOWN}
+            for address in functions.touched_by(start)
+        )
+
+    def _paths(self, start: int) -> Paths:
+        if start not in self._followed:
+            self._followed[start] = self._functions.paths(start, self._sure_answers, self._telling)
+        return self._followed[start]
 
     @cached_property
     def _helpers(self) -> frozenset[int]:
         """Return the local functions without a level that claimed ones reach in few steps."""
         functions = self._functions
-        own = self._claimed | self._trusted
+        own = self._claimed | self._trusted | self._chosen
         found: set[int] = set()
         step = set(own)
         for _ in range(_STEPS):
@@ -72,14 +146,19 @@ class Guards:
 
     @cached_property
     def _sources(self) -> dict[int, set[int]]:
-        """Return for each claimed function, helper and question the functions that reach it."""
-        wanted = self._claimed | self._helpers
+        """Return for each function that may be guarded the functions that reach it."""
+        return self._reaching(self._claimed | self._helpers | self._chosen)
+
+    @cached_property
+    def _callers(self) -> dict[int, set[int]]:
+        """Return for each function that asks the CPU the functions that reach it."""
+        return self._reaching(self._functions.questions | self._functions.asking | {ASKS})
+
+    def _reaching(self, wanted: frozenset[int]) -> dict[int, set[int]]:
         found: dict[int, set[int]] = defaultdict(set)
-        if wanted:
-            asking = self._functions.questions | self._functions.asking | {ASKS}
-            for source, target in self._functions.references_to(wanted | asking):
-                if source != target:
-                    found[target].add(source)
+        for source, target in self._functions.references_to(wanted) if wanted else ():
+            if source != target:
+                found[target].add(source)
         return found
 
     @cached_property
@@ -108,12 +187,12 @@ class Guards:
     @cached_property
     def _asking(self) -> frozenset[int]:
         functions = self._functions
-        return frozenset(functions.questions | functions.asking | self._sources[ASKS]) - {_UNKNOWN}
+        return frozenset(functions.questions | functions.asking | self._callers[ASKS]) - {_UNKNOWN}
 
     @cached_property
     def _answers(self) -> frozenset[int]:
         """Return where functions that ask the CPU, and who calls them, keep the answer."""
-        callers = {source for start in self._asking for source in self._sources.get(start, ())}
+        callers = {source for start in self._asking for source in self._callers.get(start, ())}
         return frozenset(
             address // _BLOCK
             for start in (self._asking | callers) - {_UNKNOWN}

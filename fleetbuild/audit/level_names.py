@@ -58,7 +58,7 @@ def is_of_library(symbol: str) -> bool:
     """Return whether a function is one for a level in a library that is known to choose."""
     if any(part in symbol for part in _guards().parts):
         return True
-    if symbol.startswith("bli_") and _guards().blis.search(symbol):
+    if symbol.startswith(("bli_", "__gmpn_")) and _guards().blis.search(symbol):
         return True
     if _guards().openblas.search(symbol):
         return True
@@ -92,7 +92,9 @@ def _guards() -> _Guards:
     return _Guards(
         words=(*table["words"], ".arch"),
         levels=re.compile(levels),
-        blis=re.compile(rf"_(?:{processors}|{kernels.lower()}|skx|knl|zen[2-9])(?=_|$)"),
+        blis=re.compile(
+            rf"_(?:{processors}|{kernels.lower()}|skx|knl|zen[2-9]|skylake|corei[a-z]+)(?=_|$)"
+        ),
         openblas=re.compile(openblas),
         choosing=tuple(text for row in rows for text in row.get("choosing", ())),
         beginnings=tuple(text for row in rows for text in row.get("beginnings", ())),
@@ -114,3 +116,11 @@ def is_dispatcher(path: str) -> bool:
 @cache
 def asking_names() -> frozenset[str]:
     return frozenset(_table()["asks_cpu"])
+
+
+@cache
+def libraries_by_text() -> tuple[tuple[bytes, frozenset[str]], ...]:
+    """Return a text of each library that is known without names, and what it uses after checks."""
+    return tuple(
+        (row["text"].encode(), frozenset(row.get("features", ()))) for row in _table()["texts"]
+    )

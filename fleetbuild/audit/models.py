@@ -57,6 +57,7 @@ class ElfAudit(Frozen):
     ptx: tuple[str, ...] = ()  # code that the driver compiles for that SM or a newer one
     kernels: tuple[Kernels, ...] = ()
     unread: tuple[str, ...] = ()  # what it contains that the audit cannot read
+    named: bool = True  # whether another file of the wheel may load it
     unknown: tuple[str, ...] = ()  # an instruction of unguarded code that cannot be decoded
 
     @property
@@ -98,6 +99,7 @@ class WheelNeeds(Frozen):
     file: str
     files: tuple[ElfAudit, ...] = ()
     problems: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # the names of the packages that it requires here, always
 
 
 class WheelAudit(Frozen):

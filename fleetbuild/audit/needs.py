@@ -7,13 +7,18 @@ the name or the version of the package: builds of one version differ.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.archive import BROKEN, Archive, Folder
-from fleetbuild.audit.models import WheelNeeds
+from fleetbuild.audit.elf import MAGIC
+from fleetbuild.audit.metadata import required_packages
+from fleetbuild.audit.models import ElfAudit, WheelNeeds
+from fleetbuild.audit.pieces import find
 from fleetbuild.audit.wheel import read_elfs
+
+_LONG_ENOUGH = 6  # characters of a library's name that do not occur by chance
 
 
 def read_needs(path: Path) -> WheelNeeds:
@@ -48,6 +53,32 @@ def needs_here(path: Path) -> WheelNeeds:
             archive = Archive(file)
             problems = list(archive.problems)
             files = () if problems else tuple(read_elfs(archive, problems))
+            files = tuple(_with_use(archive, files))
+            requires = () if problems else required_packages(archive)
     except BROKEN as error:
         return WheelNeeds(file=path.name, problems=(f"it is not a zip archive: {error}",))
-    return WheelNeeds(file=path.name, files=files, problems=tuple(problems))
+    return WheelNeeds(file=path.name, files=files, problems=tuple(problems), requires=requires)
+
+
+def _with_use(archive: Archive, files: Sequence[ElfAudit]) -> Iterator[ElfAudit]:
+    """Yield the files; libraries that no other file of the wheel links or names are marked so."""
+    linked = {name for elf in files for name in elf.needed}
+    for elf in files:
+        file = elf.path.rpartition("/")[2]
+        name = file.removeprefix("lib").partition(".so")[0].partition("-")[0]
+        library = file.startswith("lib") and file not in linked and len(name) >= _LONG_ENOUGH
+        if library and (elf.load or elf.default) and not _is_named(archive, name, elf.path):
+            elf = elf.model_copy(update={"named": False})  # noqa: PLW2901
+        yield elf
+
+
+def _is_named(archive: Archive, name: str, path: str) -> bool:
+    """Return whether Python code or another ELF file contains this name."""
+    for other in archive.names:
+        if other.endswith(".py") and name in (archive.text(other) or ""):
+            return True
+        if other != path and archive.head(other) == MAGIC:
+            with archive.mapped(other) as data:
+                if find(data, name.encode(), 0, len(data)) >= 0:
+                    return True
+    return False

@@ -35,10 +35,13 @@ VERDICT_WORDS: dict[VerdictName, str] = {
 _WORST = ("dies-at-import", "refuses", "dies-in-use", "no-kernel", "undecided", "runs")
 DEATHS = frozenset(_WORST[:4])
 _SHOWN = 3
-# A level of the CPU in the name of a file or module: _swigfaiss_avx512, fuzz_cpp_avx2.
+# A level of the CPU in the name of a file, folder or module: _swigfaiss_avx512, impl/avx2, avx2/_c.
 LEVEL = re.compile(
-    r"[_-](avx512[a-z0-9_]{0,30}|avx2|avx|sse4_?[12]|ssse3|fma|neon|sve2?)(?=[.]|$)", re.IGNORECASE
+    r"(?:[_-]|(?<![^/]))"
+    r"(avx512[a-z0-9_]{0,30}|avx2|avx|sse4_?[12]|ssse3|fma|adx|aesni|p?clmul|shani|neon|sve2?)(?=[./]|$)",
+    re.IGNORECASE,
 )
+_TELLING = frozenset({"archspec", "cpufeature", "py-cpuinfo"})  # packages that tell features
 _FEATURES = 2  # named with their symbol, of one file
 
 
@@ -75,13 +78,15 @@ def judge(
         return Verdict(
             verdict="undecided", where=f"it has machine code for {archs}, not for {arch}"
         )
-    chosen = _chosen_by_level(own, frozenset(features))
+    chosen, alone = _files_for_levels(own, frozenset(features))
+    if _has_check(needs):
+        chosen, alone = chosen | alone, frozenset()
     verdicts = [
         *(
             finding
             for elf in own
             if elf.path not in chosen
-            for finding in _cpu(elf, package, frozenset(features))
+            for finding in _cpu(elf, package, frozenset(features), alone=elf.path in alone)
         ),
         *(
             finding
@@ -122,32 +127,55 @@ def refusal_of(package: str) -> str | None:
     return packages.get(canonicalize_name(package))
 
 
-def _chosen_by_level(files: Sequence[ElfAudit], features: frozenset[str]) -> frozenset[str]:
-    """Return the files for a level that this CPU lacks, beside files without a level.
+def _files_for_levels(
+    files: Sequence[ElfAudit], features: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the files for a level that this CPU lacks, by their neighbours: the same file
+    without a level, or other files.
 
     Packages such as faiss and rapidfuzz load `_fuzz_avx2.so` in place of `_fuzz.so` if the CPU has
-    the level. A file that another one links is loaded on every CPU.
+    the level. What loads `impl/avx2.so`, and after which check, is not in its machine code. A file
+    that another one links is loaded on every CPU.
     """
     paths = {elf.path for elf in files}
     linked = {name for elf in files for name in elf.needed}
-    return frozenset(
+    named = {
         path
         for path in paths
         if (level := LEVEL.search(path))
-        and LEVEL.sub("", path) in paths
-        and path.rpartition("/")[2] not in linked
         and _feature_of(level[1].lower()) not in features
+        and path.rpartition("/")[2] not in linked
+    }
+    beside = {path for path in named if LEVEL.sub("", path) in paths}
+    return frozenset(beside), frozenset(named - beside) if paths - named else frozenset()
+
+
+def _has_check(needs: WheelNeeds) -> bool:
+    """Return whether a wheel brings or requires what tells its Python code the CPU's features."""
+    return not _TELLING.isdisjoint(needs.requires) or any(
+        elf.checks_cpu and "cpu" in elf.path.rpartition("/")[2].lower() for elf in needs.files
     )
 
 
 def _feature_of(level: str) -> str:
     """Return the first feature of a level: avx512f of avx512_spr."""
-    beginnings = {"avx512": "avx512f", "avx2": "avx2", "avx": "avx", "sse4_2": "sse4_2"}
+    beginnings = {
+        "avx512": "avx512f", "avx2": "avx2", "avx": "avx", "sse4_2": "sse4_2",
+        "aesni": "aes", "shani": "sha_ni", "clmul": "pclmulqdq", "pclmul": "pclmulqdq",
+    }  # fmt: skip
     return next((name for start, name in beginnings.items() if level.startswith(start)), level)
 
 
-def _cpu(elf: ElfAudit, package: str, features: frozenset[str]) -> Iterator[Verdict]:
+def _cpu(
+    elf: ElfAudit, package: str, features: frozenset[str], *, alone: bool
+) -> Iterator[Verdict]:
     at_load, by_default = elf.load - features, elf.default - features
+    if alone or not elf.named:
+        if at_load or by_default:
+            level = "the file is for this level, and what loads it may check the CPU"
+            why = level if alone else "nothing in the wheel names this file"
+            yield _finding("undecided", elf, at_load | by_default, why)
+        return
     if at_load:
         yield _finding("dies-at-import", elf, at_load, "runs when the file is loaded")
     if by_default and elf.checks_cpu:

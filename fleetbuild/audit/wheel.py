@@ -217,13 +217,16 @@ def _chosen(found: list[Found], functions: Functions, path: str) -> Iterator[Fea
     """Yield the uses, each feature once for each `when`.
 
     In a known library that chooses through tables, a feature that none of its exported functions
-    uses is guarded. A file that is compiled for a level as a whole uses it in these as well.
+    uses is guarded. A file that is compiled for a level as a whole uses it in these as well. So are
+    the features of a library that is linked in, and whose functions have no names.
     """
+    known = functions.behind_known_checks or frozenset()
     by_table = functions.asks_cpu and is_dispatcher(path) and functions.exported >= _MANY
     plain = {use.feature for use, local in found if use.when == "default" and not local}
     seen = set()
     for use, _ in found:
-        guarded = by_table and use.when == "default" and use.feature not in plain
+        behind = by_table or use.feature in known
+        guarded = behind and use.when == "default" and use.feature not in plain
         chosen = use.model_copy(update={"when": "guarded"}) if guarded else use
         if (chosen.feature, chosen.when) not in seen:
             seen.add((chosen.feature, chosen.when))

@@ -29,11 +29,16 @@ from iced_x86 import (
 )
 
 from fleetbuild.audit.models import FeatureUse
+from fleetbuild.audit.paths import Meaning, Paths, follow
 from fleetbuild.audit.pieces import Chunk, Found, Kind, Piece, chunks
 from fleetbuild.audit.x86_newer import Newer, read_newer
+from fleetbuild.hardware.rungs import RUNGS
 
 UNKNOWN = "?"  # the feature of an instruction that is not known
 _GOES_ON = (FlowControl.NEXT, FlowControl.CONDITIONAL_BRANCH)
+_LEAVES = (FlowControl.CALL, FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDITIONAL_BRANCH)
+_STOPS = (FlowControl.RETURN, FlowControl.INDIRECT_BRANCH)
+_ASKING = (Mnemonic.CPUID, Mnemonic.XGETBV)
 _PERHAPS_DATA = Newer(1, (), "")
 _SHORTEST = 4  # bytes; less, at the end of a function, is what the function was filled up with
 _SHOWN = 8  # bytes of an unknown instruction
@@ -106,7 +111,8 @@ _CANDIDATES: list[tuple[re.Pattern[bytes], _Key | None]] = [
 _RIP = rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]"
 _REFERENCES = (
     (rb"\xe8", rb"\xe9", rb"\x0f[\x80-\x8f]", rb"\x8d" + _RIP),
-    (rb"\x8b" + _RIP, rb"\xff[\x15\x25\x35]"),
+    # The last ones load two pointers of a table at once.
+    (rb"\x8b" + _RIP, rb"\xff[\x15\x25\x35]", rb"\x0f[\x10\x12\x16\x28\x6c\x6f\x7e]" + _RIP),
 )
 _REACHES = re.compile(rb"[\xe8\xe9]|\x0f[\x80-\x8f]|\xff[\x15\x25]|\x8d" + _RIP)
 # A call, and soon after it a comparison of eax: test, cmp, and, bt.
@@ -185,6 +191,62 @@ def touched(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:
     for match in _TOUCHES.finditer(code):
         if match.end() + 4 <= len(code):
             yield start + shift + match.end() + 4 + _distance(code, match.end())[0]
+
+
+def touching(data: bytes, start: int, end: int, shift: int, wanted: Set[int]) -> Iterator[int]:
+    """Yield where code reads, writes or takes one of these addresses."""
+    if not wanted:
+        return
+    code, base = data[start:end], start + shift
+    for match in re.finditer(
+        _TOUCHES.pattern + _distances(wanted, base, len(code)), code, re.DOTALL
+    ):
+        if base + match.end() + 4 + _distance(code, match.end())[0] in wanted:
+            yield base + match.start()
+
+
+def extent(data: bytes, start: int, end: int) -> int:
+    """Return how many bytes a function has that begins here, at most up to the end."""
+    reached = furthest = 0
+    for instruction in Decoder(64, data[start:end]):
+        reached = instruction.next_ip
+        flow = instruction.flow_control
+        if flow == FlowControl.CONDITIONAL_BRANCH and instruction.near_branch_target < end - start:
+            furthest = max(furthest, instruction.near_branch_target)
+        if reached > furthest and flow in (*_STOPS, FlowControl.UNCONDITIONAL_BRANCH):
+            break
+    return reached
+
+
+def is_level(feature: str) -> bool:
+    """Return whether a feature is one that code for a level needs; v2 is often the baseline."""
+    return feature not in RUNGS["x86-64-v2"].features and feature != UNKNOWN
+
+
+def mentions(instruction: Instruction) -> Iterator[tuple[int, bool]]:
+    """Yield the address that an instruction calls, jumps to or takes, or of what it reads."""
+    if instruction.is_ip_rel_memory_operand:
+        yield instruction.ip_rel_memory_address, instruction.mnemonic != Mnemonic.LEA
+    elif instruction.flow_control in _LEAVES:
+        yield instruction.near_branch_target, False
+
+
+def paths(
+    data: bytes, start: int, end: int, shift: int, means: Callable[[Instruction], Meaning]
+) -> Paths:
+    """Return what the paths through a function have in common."""
+
+    known = _level_codes()
+
+    def meaning(instruction: Instruction) -> Meaning:
+        code = instruction.code
+        if code not in known:
+            known[code] = any(map(is_level, features_of(instruction)))
+        if known[code]:
+            return Meaning.LEVEL
+        return Meaning.CHECK if instruction.mnemonic in _ASKING else means(instruction)
+
+    return follow(data, start, end, shift, meaning)
 
 
 def tested_calls(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:
@@ -430,6 +492,12 @@ def _harmless() -> frozenset[int]:
     return frozenset(
         getattr(Mnemonic, name) for row in _table()["harmless"] for name in row["mnemonics"]
     )
+
+
+@cache
+def _level_codes() -> dict[int, bool]:
+    """Return which codes need a feature of a level, filled as they are met."""
+    return {}
 
 
 @cache

@@ -7,6 +7,7 @@ only confined: without network, home or this process's environment.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -26,7 +27,7 @@ from fleetbuild.audit.evidence import undecided, use_of
 from fleetbuild.audit.import_names import import_names, members
 from fleetbuild.audit.verdict import LEVEL, Verdict
 from fleetbuild.errors import BlockedError
-from fleetbuild.hardware.cpu_models import emulated_features, qemu_cpu
+from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features, qemu_cpu
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.plan.check.kinds import Kind
 from fleetbuild.plan.resolve.sandbox import (
@@ -40,6 +41,7 @@ from fleetbuild.plan.resolve.uv import install_wheels
 from fleetbuild.text import clean
 
 _STEPS = Path(__file__).with_name("emulated_steps.py")
+_CPUINFO = Path(__file__).with_name("emulated_cpuinfo.py")
 _SECONDS = 300.0  # of one script; QEMU is some twenty times slower than the CPU
 _EXTENSION = re.compile(r"(?P<name>[A-Za-z_]\w*)\.(?:cpython-\S+|abi3)\.so", re.ASCII)
 _ASIDE = {"test", "tests", "testing", "__main__", "conftest", "setup", "examples", "benchmarks"}
@@ -127,12 +129,8 @@ def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Ve
     "runs" means only that the imports and the small use ran: `verdict_from` adds the reading.
     """
     script = _SCRIPT.format(modules=_modules(wheel), use=use_of(package))
-    work = {
-        "qemu": [shutil.which(_qemu()), "-cpu", qemu_cpu_of(kind)],
-        "python": str(PYTHON),
-        "seconds": _SECONDS,
-        "scripts": {"try": script},
-    }
+    features = emulated_features(qemu_cpu_of(kind))
+    work = work_for(kind, script)
     try:
         said = run_confined(
             [str(PYTHON), "-I", "-S", "-c", _STEPS.read_text("utf-8"), json.dumps(work)],
@@ -142,8 +140,19 @@ def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Ve
         answer = json.loads(said)["try"]
     except (SandboxError, ValueError, KeyError, RecursionError) as problem:
         return undecided(f"it could not be run: {problem}")
-    features = emulated_features(qemu_cpu_of(kind))
     return read_outcome(answer["native"], answer["emulated"], _top_level(wheel), features)
+
+
+def work_for(kind: Kind, script: str) -> dict[str, Any]:
+    """Return what emulated_steps.py does to run a script on the CPU of a kind."""
+    flags = " ".join(sorted(emulated_features(qemu_cpu_of(kind)) - NOT_EMULATED))
+    return {
+        "qemu": [shutil.which(_qemu()), "-cpu", qemu_cpu_of(kind)],
+        "cpuinfo": [_CPUINFO.read_text("utf-8"), flags, str(len(os.sched_getaffinity(0)))],
+        "python": str(PYTHON),
+        "seconds": _SECONDS,
+        "scripts": {"try": script},
+    }
 
 
 def read_outcome(

@@ -1,7 +1,8 @@
 """Run steps under QEMU and without it, inside the sandbox. Runs by itself, without fleetbuild.
 
-In: a JSON document as argument: QEMU's command, Python, seconds and scripts. Out: a JSON document
-with the exit code, the progress and the last lines of each run.
+In: a JSON document as argument: QEMU's command, Python, seconds, scripts, and the script and its
+arguments that tell /proc/cpuinfo of the imitated CPU. Out: a JSON document with the exit code, the
+progress and the last lines of each run.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 TAIL = 6000
 # Threads that wait for each other in a loop take minutes on fewer CPUs.
@@ -20,13 +22,24 @@ ONE_THREAD = dict.fromkeys(
 def main(text: str) -> None:
     """Print how each script ran, by its name."""
     work = json.loads(text)
+    qemu = [*work["qemu"], "-L", cpuinfo([*work["qemu"], work["python"]], work["cpuinfo"])]
     answer = {}
     for name, script in work["scripts"].items():
         answer[name] = {
             "native": run([work["python"]], script, work["seconds"]),
-            "emulated": run([*work["qemu"], work["python"]], script, work["seconds"]),
+            "emulated": run([*qemu, work["python"]], script, work["seconds"]),
         }
     json.dump(answer, sys.stdout)
+
+
+def cpuinfo(python: list[str], script: list[str]) -> str:
+    """Return a folder in which QEMU looks before it opens a file, with a /proc/cpuinfo."""
+    folder = tempfile.mkdtemp()
+    path = Path(folder, "proc", "cpuinfo")
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        subprocess.run([*python, "-I", "-S", "-c", *script], stdout=file, timeout=60, check=True)
+    return folder
 
 
 def run(python: list[str], script: str, seconds: float) -> dict[str, object]:

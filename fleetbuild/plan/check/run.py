@@ -22,6 +22,7 @@ from fleetbuild.audit.evidence import (
     Results,
     Run,
     refuse_unwritable,
+    shipped_runs,
     undecided,
     use_of,
     uses_of,
@@ -30,7 +31,7 @@ from fleetbuild.audit.evidence import (
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.ownership import second_owners
-from fleetbuild.audit.verdict import Verdict, judge
+from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict, judge
 from fleetbuild.errors import (
     AuditError,
     BlockedError,
@@ -64,6 +65,7 @@ from fleetbuild.store.wheels import Store
 from fleetbuild.surroundings import refuse_foreign_home
 from fleetbuild.text import count
 
+_ASKERS = 3  # of a package that dies, that are named
 _OLDER = 5  # versions that are read before the search ends
 _LARGE = 20_000_000  # bytes; downloads of more are announced
 
@@ -240,7 +242,11 @@ class _Checker:
     def report(self, kinds: Sequence[Kind], stacks: Mapping[str, _Stack]) -> CheckReport:
         """Return the report about the stack of each kind."""
         self._read_all(file for stack in stacks.values() for file in stack.wheels)
-        rows = [row for kind in kinds for row in self._rows(kind, stacks[kind.name])]
+        rows = [
+            row
+            for kind in kinds
+            for row in self._with_askers(list(self._rows(kind, stacks[kind.name])))
+        ]
         order = {kind.name: number for number, kind in enumerate(kinds)}
         return CheckReport(
             rows=tuple(sorted(rows, key=lambda row: (row.name, order[row.kind]))),
@@ -289,6 +295,31 @@ class _Checker:
                 imported=verdict.imported,
                 run_decides=verdict.checks and verdict.evidence == "static" and not self._emulate,
             )
+
+    def _with_askers(self, rows: list[CheckRow]) -> list[CheckRow]:
+        """Return the rows of a kind; a death names who requires the package, and dies with it.
+
+        An import of what requires it dies as well, if the package dies as it is imported.
+        """
+        requires = {row.name: self._requires(row) for row in rows}
+        cause = {row.name: row for row in rows if row.verdict in ("dies-at-import", "refuses")}
+        open_ends = list(cause)
+        while open_ends:
+            dead = open_ends.pop()
+            for row in rows:
+                if dead in requires[row.name] and row.name not in cause and not row.dies:
+                    why = f"it requires {dead}, which {VERDICT_WORDS[cause[dead].verdict]}"
+                    changes = {"verdict": cause[dead].verdict, "where": why, "native": True}
+                    cause[row.name] = row.model_copy(
+                        update={**changes, "evidence": cause[dead].evidence}
+                    )
+                    open_ends.append(row.name)
+        return [_naming(cause.get(row.name, row), requires) for row in rows]
+
+    def _requires(self, row: CheckRow) -> tuple[str, ...]:
+        known = self._known.get(row.sha256 or "")
+        needs = known.needs if isinstance(known, FileResults) else None
+        return needs.requires if needs else ()
 
     def _instead(self, file: LockedFile, kind: Kind) -> tuple[str, ...]:
         """Return the newest and the nearest older version that run, then how to build this one."""
@@ -407,6 +438,16 @@ class _Checker:
         return self._installed[key]
 
 
+def _naming(row: CheckRow, requires: Mapping[str, Sequence[str]]) -> CheckRow:
+    """Return the row of a death with the packages that require it."""
+    askers = [name for name, wanted in requires.items() if row.name in wanted]
+    if not row.dies or not askers:
+        return row
+    more = f" and {len(askers) - _ASKERS} more" if len(askers) > _ASKERS else ""
+    by = f"required by {', '.join(askers[:_ASKERS])}{more}"
+    return row.model_copy(update={"where": f"{row.where}; {by}" if row.where else by})
+
+
 def _hashes(files: Iterable[LockedFile]) -> tuple[str, ...]:
     return tuple(sorted(file.sha256 for file in files))
 
@@ -465,27 +506,33 @@ def judge_wheel(
     state_dir: Path | str = ".fleetbuild",
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Verdict]:
-    """Return the verdict about one wheel file for each kind, from its code alone.
+    """Return the verdict about one wheel file for each kind, from its code and known runs of it.
 
     With `emulate` the wheel also runs on the CPU of each kind, with the wheels of an index for
     `requires`, the requirements of its metadata.
     """
     meant = named_kinds(kinds)
-    file = _local_file(path) if emulate else None
-    if file is None:
-        needs = read_needs(path)
-        package = path.name.partition("-")[0]
+    file = _local_file(path)
+    if file is None or not emulate:
+        sha256 = file.sha256 if file else ""
+        runs = shipped_runs().get(sha256, FileResults(sha256=sha256, file=path.name)).runs
+        results = FileResults(sha256=sha256, file=path.name, needs=read_needs(path), runs=runs)
         return {
-            kind.name: judge(
-                needs, package=package, arch=kind.arch, features=kind.features, sms=kind.sms
+            kind.name: verdict_from(
+                results,
+                package=file.name if file else path.name.partition("-")[0],
+                arch=kind.arch,
+                features=kind.features,
+                sms=kind.sms,
+                python=kind.python,
             )
             for kind in meant
         }
     require_emulation()
     state = StateDir(Path(state_dir).absolute()).checked().create()
-    store, results = Store(state.store, index_settings()), Results()
+    store, kept = Store(state.store, index_settings()), Results()
     with ExitStack() as environments:
-        checker = _Checker(store, results, True, environments, progress)
+        checker = _Checker(store, kept, True, environments, progress)
         return {kind.name: checker.judge_alone(file, kind, requires) for kind in meant}
 
 

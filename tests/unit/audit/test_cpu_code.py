@@ -114,6 +114,9 @@ def test_a_function_named_for_a_level_is_guarded_only_in_a_file_that_asks_the_cp
         ("bli_cgemm1m_zen2_ref", True),
         ("bli_cntx_init_skx", True),
         ("bli_cgemm1m_generic_ref", False),
+        ("__gmpn_mul_basecase_zen", True),
+        ("__gmpn_mul_basecase_generic", False),
+        ("simsimd_dot_i8_ice", True),
         ("my_zen_ref", False),
         ("xcb_intern_atom_reply", False),
         ("imap_atom", False),
@@ -153,6 +156,27 @@ def test_a_library_is_known_behind_the_prefix_of_its_build(tmp_path, name, guard
 
 
 @needs_gcc
+@pytest.mark.parametrize(
+    ("text", "exported", "guarded"),
+    [
+        ("Restored data doesn't match checksum", False, True),
+        ("Restored data doesn't match checksum", True, False),  # compiled for the level as a whole
+        ("Any other text that a library may have", False, False),
+    ],
+)
+def test_a_library_without_names_is_known_by_its_text(tmp_path, text, exported, guarded):
+    source = f"""
+    volatile unsigned out[64];
+    const char *message(void) {{ return "{text}"; }}
+    {"" if exported else "static"} __attribute__((noinline, target("bmi2")))
+    void shift(int by) {{ for (int i = 0; i < 64; i++) out[i] <<= (by + i) & 31; }}
+    void use(int by) {{ shift(by); }}
+    int asks(void) {{ __builtin_cpu_init(); return __builtin_cpu_supports("bmi2"); }}
+    """
+    found = audit(tmp_path, source, "-static-libgcc", "-O2")
+    assert ("bmi2" in found.guarded, "bmi2" in found.default) == (guarded, not guarded)
+
+
 @pytest.mark.parametrize(
     ("file", "exported", "exports", "guarded"),
     [

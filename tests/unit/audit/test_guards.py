@@ -124,6 +124,43 @@ DEADLY = {
         EXPORTED double other(double x) { return has_avx2() ? dist_avx2(x) : x; }
         void *PyInit_demo(void) { w[4] = 1; return (void *)dist_avx2; }
         """, ".c", ()),
+    "both ways lead there": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            if (has_avx2()) w[1]++;
+            if (x < 1000) return fast(x);
+            return x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "after a check and a condition of its own": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            w[2] += has_avx2() ? 3 : 5;
+            if (x < 1000) return fast(x);
+            return x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "inlined, before a check": ("""
+        __attribute__((target("avx2"))) double use(double x) {
+            for (int i = 0; i < 64; i++) w[i] = (w[i] ^ (int)x) * 3;
+            return has_avx2() ? w[3] : x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "one of two functions without a level in their names": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        AVX2 double slow(double x) { WORK(5) }
+        double use(double x) { return has_avx2() ? fast(x) : slow(x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "in an unguarded table beside a guarded one": ("""
+        AVX2 double dist_avx2(double x) { WORK(3) }
+        AVX2 double more_avx2(double x) { WORK(5) }
+        LOCAL double dist(double x) { return x; }
+        static double (*const chosen[])(double) = {dist, dist_avx2};
+        static double (*const always[])(double) = {more_avx2, more_avx2};
+        double use(double x) { return chosen[has_avx2()](x) + always[w[1] & 1](x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
     "bytes of CPUID in a constant": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         double use(double x) { return dist_avx2(x) + *(volatile int *)w; }
@@ -133,6 +170,31 @@ DEADLY = {
 
 # These choose by the CPU, and run on Ivy Bridge.
 CHOOSING = {
+    "a call of a function without a level in its name": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) { return has_avx2() ? fast(x) : x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "without names": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL double slow(double x) { WORK(5) }
+        double use(double x) { if (has_avx2()) return fast(x); return slow(x + 1); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ("-s",)),
+    "a table of pointers": ("""
+        AVX2 double dist_avx2(double x) { WORK(3) }
+        LOCAL double dist(double x) { return x; }
+        static double (*const table[])(double) = {dist, dist_avx2};
+        double use(double x) { return table[has_avx2()](x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "what the caller knows": ("""
+        AVX2 double dist_avx2(double x) { WORK(3) }
+        LOCAL double dist(double x) { return x + 1; }
+        LOCAL double run(int level, double x) { return level & 4 ? dist_avx2(x) : dist(x); }
+        double use(double x) { return run(has_avx2() ? 4 : 1, x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
     "a call": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         double use(double x) { return has_avx2() ? dist_avx2(x) : x; }
@@ -262,6 +324,23 @@ def test_a_cython_module_that_dies_does_not_count_as_guarded(tmp_path):
     flags = ["-shared", "-fPIC", "-O3", "-fvisibility=hidden", f"-I{HEADERS.parent}", *WHOLE]
     subprocess.run([GCC, *flags, tmp_path / "demo.c", "-o", module], check=True)
     assert verdict_of(module).verdict != "runs"
+
+
+START = """
+asm(".text; .p2align 4; start: ret; .p2align 4;"
+    "kernel: vpaddd %ymm0, %ymm0, %ymm0; .skip 64, 0x90; ret;"
+    ".section .init_array, \\"aw\\"; .quad start; .text");
+double use(double x) { return has_avx2() ? x : 1; }
+void *PyInit_demo(void) { return (void *)use; }
+"""
+
+
+def test_assembly_behind_the_start_of_a_file_does_not_run_at_load(tmp_path):
+    module = compiled(tmp_path, START, ".c", ())
+    found = verdict_of(module)
+    assert (found.verdict, found.features) == ("undecided", ("avx2",))
+    if QEMU:
+        assert not dies_on_ivy_bridge(tmp_path, module)
 
 
 @pytest.mark.parametrize("name", CHOOSING)

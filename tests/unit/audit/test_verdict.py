@@ -78,6 +78,26 @@ def test_a_file_named_for_a_level_beside_a_plain_one_is_left_to_the_package():
     assert judge(wrong, package="demo", arch="x86_64", features=haswell).dies
 
 
+@pytest.mark.parametrize("path", ["demo/impl/avx2.abi3.so", "demo/avx2/_c.so", "demo/_raw_avx2.so"])
+def test_a_file_for_a_level_beside_other_files_is_not_a_death(path):
+    level = ElfAudit(path=path, arch="x86_64", features=(use("avx2", "load"),))
+    plain = ElfAudit(path="demo/impl/generic.abi3.so", arch="x86_64")
+    found = judge(
+        WheelNeeds(file="demo.whl", files=(level, plain)),
+        package="demo", arch="x86_64", features=IVY,
+    )  # fmt: skip
+    assert (found.verdict, found.checks) == ("undecided", True)
+    assert f"{path} uses avx2" in found.where
+    alone = WheelNeeds(file="demo.whl", files=(level,))
+    assert judge(alone, package="demo", arch="x86_64", features=IVY).dies
+    asking = plain.model_copy(update={"path": "demo/_cpuid.so", "checks_cpu": True})
+    for needs in (
+        WheelNeeds(file="demo.whl", files=(level, plain), requires=("archspec",)),
+        WheelNeeds(file="demo.whl", files=(level, plain, asking)),
+    ):
+        assert judge(needs, package="demo", arch="x86_64", features=IVY).verdict == "runs"
+
+
 def test_code_for_another_architecture_alone_is_never_fine():
     arm = WheelNeeds(file="demo.whl", files=(ElfAudit(path="_c.so", arch="aarch64"),))
     found = judge(arm, package="demo", arch="x86_64", features=IVY)

@@ -66,6 +66,37 @@ def test_a_wheel_dies_where_its_code_needs_more_than_the_cpu_has(index):
     assert check(["demo"], kinds=["Haswell"]).exit_code == 0
 
 
+def test_the_death_of_a_required_package_names_who_asked_for_it(index):
+    native(index, code=VADDPS_YMM, name="numpy")  # it refuses as it is imported
+    make_wheel(index, "front", files={"front.py": b""}, requires="numpy")
+    make_wheel(index, "plain", files={"plain.py": b""}, requires="numpy; extra == 'gpu'")
+    report = check(["front", "plain"], kinds=["Nehalem", "Haswell"])
+    found = {(row.name, row.kind): row for row in report.rows}
+    assert verdicts(report) == {
+        ("numpy", "Nehalem"): "refuses", ("numpy", "Haswell"): "runs",
+        ("front", "Nehalem"): "refuses", ("front", "Haswell"): "runs",
+        ("plain", "Nehalem"): "runs", ("plain", "Haswell"): "runs",
+    }  # fmt: skip
+    assert found["numpy", "Nehalem"].where.endswith("; required by front")
+    assert found["front", "Nehalem"].where == "it requires numpy, which refuses by itself"
+    assert found["front", "Nehalem"].native
+
+
+@pytest.mark.parametrize(
+    ("module", "verdict"),
+    [
+        (b"", "undecided"),
+        (b"ctypes.CDLL(f'lib{name}.so' for name in ['gpu_delegate'])", "dies-in-use"),
+    ],
+)
+def test_a_library_that_nothing_in_the_wheel_names_is_not_a_death(index, module, verdict):
+    files = {"demo/__init__.py": module, "demo/libgpu_delegate.so": make_elf(VPADDD_YMM)}
+    make_wheel(index, "demo", "1.0", TAG, files)
+    (row,) = check(["demo"], kinds=["IvyBridge"]).rows
+    assert row.verdict == verdict
+    assert "demo/libgpu_delegate.so uses avx2" in row.where
+
+
 def test_the_document_is_the_contract(index):
     native(index)
     make_sdist(index, "bare")
@@ -257,7 +288,10 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
         verdict=ran,
     )
     shipped = FileResults(sha256=sha256, file=wheel.name, runs=(known,))
-    monkeypatch.setattr(evidence, "shipped_runs", lambda: {sha256: shipped})
+    assert judge_wheel(wheel, ["IvyBridge"])["IvyBridge"].verdict == "undecided"
+    for module in (evidence, run):
+        monkeypatch.setattr(module, "shipped_runs", lambda: {sha256: shipped})
+    assert judge_wheel(wheel, ["IvyBridge"])["IvyBridge"].verdict == "runs"
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
     assert (row.verdict, row.evidence, row.run_decides) == ("runs", "emulated", False)
     # Its code uses AVX2 alone, so it cannot tell these CPUs apart; Haswell it can.

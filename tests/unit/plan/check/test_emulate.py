@@ -1,13 +1,17 @@
 """What follows from how a script ran on this machine and under QEMU."""
 
+import json
+import shutil
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
 from fleetbuild.audit.evidence import Run, combine
 from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError
-from fleetbuild.plan.check import emulate
+from fleetbuild.plan.check import emulate, emulated_steps
 from fleetbuild.plan.check.emulate import read_outcome, require_emulation
 from fleetbuild.plan.check.kinds import named_kinds
 from tests.factories.files import make_wheel
@@ -186,3 +190,28 @@ def test_what_emulation_needs_is_named(monkeypatch, lost):
     with pytest.raises(BlockedError) as caught:
         require_emulation()
     assert {"qemu": "apt-get install", "sandbox": "run it as root"}[lost] in caught.value.fix
+
+
+@pytest.mark.skipif(not shutil.which("qemu-x86_64-static"), reason="no QEMU here")
+@pytest.mark.skipif(emulate._machine() != "x86_64", reason="QEMU runs this machine's programs")
+@pytest.mark.parametrize(
+    ("cpu", "name", "model"),
+    [("IvyBridge", "Ivy Bridge", ("6", "58")), ("Conroe", "Conroe", ("6", "15"))],
+)
+def test_a_run_reads_the_imitated_cpu_in_proc_cpuinfo(cpu, name, model, capsys):
+    (kind,) = named_kinds([cpu])
+    work = emulate.work_for(kind, "print(open('/proc/cpuinfo').read())")
+    emulated_steps.main(json.dumps({**work, "python": sys.executable}))
+    answer = json.loads(capsys.readouterr().out)["try"]
+    native = Path("/proc/cpuinfo").read_text().splitlines()[0]
+    assert answer["native"]["out"].startswith(native)
+    rows = dict(
+        map(str.strip, line.split(":"))
+        for line in answer["emulated"]["out"].splitlines()
+        if ":" in line
+    )
+    assert name in rows["model name"]
+    assert (rows["cpu family"], rows["model"]) == model
+    flags = set(rows["flags"].split())
+    assert kind.features - flags == frozenset()
+    assert ("avx" in flags, "avx2" in flags) == ("avx" in kind.features, False)
