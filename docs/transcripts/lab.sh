@@ -9,7 +9,7 @@ fleetbuild apply #> | grep -v "answered"
 ## status
 fleetbuild status inventory.yml
 ## upgrade
-fleetbuild apply inventory.yml --package hnswlib==0.7.0 --yes #> | tail -n 5
+fleetbuild apply inventory.yml --package hnswlib==0.7.0 --yes #> | tail -n 3
 ## rollback
 fleetbuild rollback inventory.yml --yes #> | grep "^rolled\|^Done"
 ## verify
