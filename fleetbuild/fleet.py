@@ -216,6 +216,7 @@ class Fleet:
             asking = source == "probe"
             look = self._access(config.install.path).look_into_image if asking else None
             facts = with_containers(self.inventory, facts, image, builders, look)
+        self._set_aside_damaged_result()
         plan = plan_fleet(
             self.inventory,
             facts,
@@ -247,6 +248,15 @@ class Fleet:
         from fleetbuild.plan.document.files import last_plan
 
         return self._last or last_plan(self._state)
+
+    def changed_inputs(self, plan: Plan) -> list[Path]:
+        """Return the configuration and lists of packages that were written after this plan."""
+        from fleetbuild.plan.document.files import changed_inputs
+
+        file = self._config_file or plan.config
+        source = Path(file) if file else find_config(self._source)
+        folder = base_folder(self.config, self.inventory)
+        return changed_inputs(plan, source, self.config, folder)
 
     def _readable_plan(self) -> Plan | None:
         """Return the last plan for calls that can do without it; say if it cannot be read."""

@@ -32,7 +32,7 @@ def check(run: Run, progress: Progress) -> Progress:
 
     The nodes are probed again, but for a plan that was made of their facts just now.
     """
-    with run.stage("check", "checking that the plan still matches the fleet"):
+    with run.stage("check", "the plan"):
         _refuse_without_lock(run.plan)
         _refuse_revoked(run)
         check_hooks(run)

@@ -191,9 +191,15 @@ def rollback_task(
 def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
     about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
     if reply.ok:
-        was = [f"{wheel.package}=={wheel.version}" for wheel in manifest.wheels]
-        said = f"from {_named(manifest.id, was, reply.packages)}"
-        said += f" to {_named(reply.release_id, reply.packages, was)}"
+        was = {wheel.package: wheel.version for wheel in manifest.wheels}
+        now = dict(package.split("==", 1) for package in reply.packages)
+        changes = ", ".join(
+            f"{name} {was.get(name, 'none')} → {now.get(name, 'none')}"
+            for name in was | now
+            if was.get(name) != now.get(name)
+        )
+        said = f"from release {manifest.id} to {reply.release_id}"
+        said += f": {changes}" if changes else ""
         return NodeResult(state="rolled_back", reason=said, **about)
     return NodeResult(
         state="install_failed",
@@ -201,9 +207,3 @@ def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
         fix=reply.fix or "Plan and apply the release that you want there.",
         **about,
     )
-
-
-def _named(release_id: str | None, packages: Sequence[str], others: Sequence[str]) -> str:
-    """Return a release with the packages that the other one has not."""
-    own = ", ".join(package.replace("==", " ") for package in packages if package not in others)
-    return f"{own} (release {release_id})" if own else f"release {release_id}"

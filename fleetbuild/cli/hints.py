@@ -103,7 +103,9 @@ class Hints:
         if inventory and Path(inventory).suffix != ".json":
             name = shlex.quote(inventory)
             return [f"'{name}'" if name.endswith(",") else name]
-        return [] if target.name in ("plan", "apply") else [word]
+        # Without a name, plan and apply take this machine; captures are of others.
+        own = target.name in ("plan", "apply") and not self._values.get("captures")
+        return [] if own else [word]
 
     def _note_last_plan(self) -> None:
         """Note what the last plan was made for: this run names no inventory."""

@@ -57,6 +57,7 @@ from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_pa
 from fleetbuild.plan.resolve.sources import Sources
 from fleetbuild.plan.resolve.uv import resolve_all
 from fleetbuild.recipes import known_recipes
+from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import count, version_key
@@ -169,6 +170,7 @@ def plan_fleet(
             **(requirements.files if requirements else {}),
         },
         revoked=revoked,
+        left=StateDir(state_dir).left_there(config.release),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from fleetbuild.hardware.rungs import RUNGS
@@ -16,6 +18,7 @@ from fleetbuild.models import (
     Login,
     Manifest,
     Node,
+    NodeResult,
     Os,
     Plan,
     Python,
@@ -148,6 +151,7 @@ def planned(
     builders: Any = (),
     facts_source: Any = "probe",
     revoked: Revocations = NOTHING_REVOKED,
+    left: Mapping[str, NodeResult] = MappingProxyType({}),
     **more: Any,
 ) -> Plan:
     """The plan of this fleet, with everything locked unless said otherwise."""
@@ -164,6 +168,7 @@ def planned(
         created="2026-01-01T00:00:00+00:00",
         facts_source=facts_source,
         revoked=revoked,
+        left=left,
     )
 
 

@@ -75,6 +75,12 @@ def apply(
             fleet = steps.open_fleet(
                 run, made.inventory, command="apply", nodes=nodes, cluster=cluster
             )
+            # A named plan may have come with a checkout, whose files are all new.
+            if what is None and (changed := fleet.changed_inputs(made)):
+                run.out.warn(
+                    f"warning: {', '.join(map(str, changed))} changed after this plan was made, and"
+                    " the plan is applied as it is. To plan again: fleetbuild plan INVENTORY"
+                )
         else:
             source = steps.chosen_inventory(run, what)
             fleet = steps.open_fleet(

@@ -83,7 +83,7 @@ def plan(
             run.out.text(saved.read_text(encoding="utf-8"))
         else:
             steps.show_plan(run, fleet, made, seconds, resolving)
-            run.out.say(report.next_line(made, saved, output.state_dir))
+            run.out.say(*report.next_lines(made, saved, output.state_dir))
         run.exit_code = made.detailed_exit_code if detailed_exitcode else made.exit_code
 
 

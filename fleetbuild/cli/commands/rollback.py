@@ -16,11 +16,15 @@ def rollback(
     """Go back to the previous release on every node, and ask before."""
     with output.session(events=True) as run:
         from fleetbuild.cli import steps
-        from fleetbuild.cli.show.status import going_back
+        from fleetbuild.cli.show.status import going_back, nothing_to_switch
 
         fleet = steps.open_fleet(run, inventory, command="rollback", nodes=nodes, cluster=cluster)
         if not (yes or output.json):
-            run.out.say(*going_back(steps.status(run, fleet, offline=False)))
+            status = steps.status(run, fleet, offline=False)
+            run.out.say(*going_back(status))
+            if nothing_to_switch(status):
+                run.out.say("Nothing to do.")
+                return
         if not steps.agreed(run, "Roll back?", "fleetbuild rollback INVENTORY --yes", yes=yes):
             return
         steps.run_task(run, fleet, fleet.rollback, failed="failed to roll back")

@@ -19,6 +19,7 @@ from fleetbuild.errors import FleetbuildError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 
 LONGEST = 20_000
@@ -85,8 +86,12 @@ class Output:
     def show(self, renderable: RenderableType) -> None:
         """Write a table for people. Without a terminal, lines are neither padded nor cut."""
         from rich.table import Table
+        from rich.text import Text
 
         if self.console.is_terminal:
+            if isinstance(renderable, Text):
+                self.console.print(_wrapped(renderable, self.columns), soft_wrap=True)
+                return
             if isinstance(renderable, Table) and not fits(renderable, self.columns):
                 renderable = _narrowed(renderable, self.columns)
             self.console.print(renderable)
@@ -135,6 +140,16 @@ class Output:
             return sys.stdin.readline().strip().lower() in ("y", "yes")
         except OSError:  # the terminal is closed
             return False
+
+
+def _wrapped(text: Text, width: int) -> Text:
+    """Return lines broken between words, each in its own style."""
+    from rich.text import Text
+
+    lines = ((line.plain, line.spans) for line in text.split("\n"))
+    return Text("\n").join(
+        Text(wrapped(plain, width), spans[0].style if spans else "") for plain, spans in lines
+    )
 
 
 def fits(table: Table, width: int) -> bool:

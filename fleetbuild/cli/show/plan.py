@@ -236,8 +236,8 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(wheels)}. {', '.join(nodes)}."
 
 
-def next_line(plan: Plan, saved: Path, state_dir: Path) -> str:
-    """Return where the plan is and the command to run next."""
+def next_lines(plan: Plan, saved: Path, state_dir: Path) -> list[str]:
+    """Return where the plan is and the command to run next; then what explains a blocked node."""
     elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {shlex.quote(str(saved))}"
     words = [f"Saved {saved}."]
     if plan.lock == "missing":
@@ -257,9 +257,10 @@ def next_line(plan: Plan, saved: Path, state_dir: Path) -> str:
         words.append("Nothing to do.")
     blocked: dict[str, PlannedNode | PlannedTarget] = {**plan.nodes, **plan.targets}
     odd = next((name for name, each in blocked.items() if each.state == "blocked"), None)
+    lines = [" ".join(words)]
     if odd and not elsewhere:  # explain reads the plan in the state directory
-        words.append(f"     More: fleetbuild explain {clean(shlex.quote(odd))}")
-    return " ".join(words)
+        lines.append(f"More: fleetbuild explain {clean(shlex.quote(odd))}")
+    return lines
 
 
 def _table(plan: Plan) -> Table:
@@ -366,7 +367,7 @@ def _place(wheel: PlannedWheel, group: PlannedGroup) -> str:
 def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     """Return why this node builds, or why the wheel is not built."""
     if wheel.action != "build":
-        return clean(wheel.reason.removeprefix("Published: "))
+        return clean(wheel.reason)
     if plan.targets:
         return why_for_target(plan, group)
     if wheel.built_on not in (None, *group.nodes):

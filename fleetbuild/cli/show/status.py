@@ -102,6 +102,14 @@ def going_back(nodes: Mapping[str, NodeStatus]) -> list[str]:
     return lines or ["No node serves a release."]
 
 
+def nothing_to_switch(nodes: Mapping[str, NodeStatus]) -> bool:
+    """Return whether a rollback would change no node, and would find no problem either."""
+    return all(
+        node.state == "ok" and not node.previous and node.drift not in ("damaged", "missing")
+        for node in nodes.values()
+    )
+
+
 def to_remove(called: str, nodes: Mapping[str, NodeStatus]) -> list[str]:
     """Return what a removal would remove: which release serves where, and which one before it."""
     alike: dict[str, list[str]] = {}

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -64,6 +65,23 @@ def save_plan(plan: Plan, path: Path | str) -> None:
 def last_plan(state: StateDir) -> Plan | None:
     """Return the plan in the state directory, if there is one."""
     return read_plan(state.plan_file) if state.plan_file.exists() else None
+
+
+def changed_inputs(plan: Plan, source: Path | None, config: Config, folder: Path) -> list[Path]:
+    """Return the files that this plan was made from and that were written since.
+
+    `source` is the file of `config`, whose paths start in `folder`.
+    """
+    named, lock = plan.options, (config.lock,) if config.lock else ()
+    groups = ("pyproject.toml",) if config.groups or named.get("group") else ()
+    listed = (*config.requirements, *config.constraints, *lock, *groups)
+    given = (
+        each for option in ("requirement", "constraint", "lock") for each in named.get(option, ())
+    )
+    paths = (*((source,) if source else ()), *(folder / each for each in listed), *map(Path, given))
+    made = datetime.fromisoformat(plan.created).timestamp()  # in whole seconds
+    there = (path for path in dict.fromkeys(paths) if path.exists())
+    return [path for path in there if int(path.stat().st_mtime) > made]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from fleetbuild.models import (
     LockedFile,
     Node,
     NodeHardware,
+    NodeResult,
     Plan,
     PlannedGroup,
     PlannedNode,
@@ -49,6 +50,7 @@ from fleetbuild.plan.document.targets import (
 from fleetbuild.plan.document.warnings import (
     packages_without_recipe,
     plan_warnings,
+    rolled_back,
     unread_sources,
 )
 
@@ -110,10 +112,12 @@ def make_plan(
     options: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     named: Sequence[NamedTarget] = (),
     revoked: Revocations = NOTHING_REVOKED,
+    left: Mapping[str, NodeResult] = MappingProxyType({}),
 ) -> Plan:
     """Return the plan for this draft, with these locks, this store and these revocations.
 
-    With `named` targets, groups have no nodes, and the nodes only build.
+    With `named` targets, groups have no nodes, and the nodes only build. `left` maps nodes to what
+    an apply or a rollback left there.
     """
     inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store, named)
     problems = inputs.problems()
@@ -170,6 +174,7 @@ def make_plan(
         rollout=config.rollout,
         warnings=(
             *plan_warnings(drafted.wheels, groups, facts, packages, config),
+            *rolled_back(groups, facts, config.release, left),
             *unread_sources(locks.sources),
             *packages_without_recipe(packages, locks.sources),
         ),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
 from fleetbuild.hardware.rocm import rocm_of
-from fleetbuild.models import Config, Facts, PlannedGroup, PlannedWheel
+from fleetbuild.models import Config, Facts, NodeResult, PlannedGroup, PlannedWheel
 from fleetbuild.models.plan import version_skew
 from fleetbuild.plan.decide.blocked import least_space
 from fleetbuild.plan.decide.compatibility.beyond_target import beyond_target
@@ -19,6 +19,26 @@ from fleetbuild.plan.decide.resolution import Source
 from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.isolation import isolation_warnings
 from fleetbuild.recipes.model import GENERIC
+from fleetbuild.text import fold
+
+
+def rolled_back(
+    groups: Sequence[PlannedGroup],
+    facts: Mapping[str, Facts],
+    release: str,
+    left: Mapping[str, NodeResult],
+) -> Iterator[str]:
+    """Yield the nodes that this plan changes though a rollback left what they serve."""
+    names = [
+        name
+        for group in groups
+        for name in group.installs.upgrade
+        if name in left
+        and left[name].state == "rolled_back"
+        and left[name].release_id == facts[name].release[release].id
+    ]
+    if names:
+        yield f"{fold(names)}: rolled back to the release that serves now. This plan changes it."
 
 
 def plan_warnings(

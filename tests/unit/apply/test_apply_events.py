@@ -29,6 +29,8 @@ def test_events_name_who_works_and_what_failed(fleet: FakeFleet, tmp_path: Path)
     fleet.trouble["build.yml", "avx2-1"] = "failed"
     told: list[Event] = []
     carry_out(fleet.run(plan(group("avx", ["avx-1", "avx-2"]), shared, other), tmp_path, told))
+    assert told[0].stage == "check"
+    assert told[0].message == "the plan"  # a row at a terminal has "checking" before it
     builds = [event for event in told if event.stage == "build"]
     started = {event.node for event in builds if event.package and event.state == "started"}
     assert started == {"avx-1", "avx2-1"}

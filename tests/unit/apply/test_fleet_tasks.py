@@ -146,7 +146,9 @@ def test_rollback_switches_to_the_previous_release(tmp_path: Path) -> None:
         ("rolled_back", "r0"),
         ("install_failed", "r1"),
     ]
-    assert result.nodes[0].reason == "from release r1 to p 1.0+cpu.avx, six 1.17.0 (release r0)"
+    assert result.nodes[0].reason == (
+        "from release r1 to r0: p none → 1.0+cpu.avx, six none → 1.17.0"
+    )
     assert result.changed
     assert all(map(fleet.state.is_changing, "ab"))  # this probe keeps nothing
     assert result.exit_code == 6

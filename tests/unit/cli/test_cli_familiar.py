@@ -217,6 +217,22 @@ def test_rollback_asks_at_a_terminal(
     assert ("Nothing was changed." in result.stdout) is not went
 
 
+def test_a_rollback_with_nothing_to_switch_asks_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = NodeStatus(node="a", state="ok", release_id="r2")
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {"a": serving})
+    result = run("rollback", FLEET)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-2:] == [
+        "a: stays at release r2: no earlier verified release is there",
+        "Nothing to do.",
+    ]
+    lost = serving.model_copy(update={"release_id": None, "drift": "missing"})
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {"a": lost})
+    assert run("rollback", FLEET).exit_code == 2  # it would ask, and no terminal is there
+
+
 def test_rollback_in_a_script_needs_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {})
     monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", lambda _: RunResult(plan_digest=""))

@@ -1,6 +1,7 @@
 """Facts and plans from captures, as a user sees them."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,7 +143,14 @@ def test_an_apply_reads_the_configuration_that_its_plan_was_made_with(
         raise UsageError("Far enough.", "Nothing.")
 
     monkeypatch.setattr(Fleet, "apply", apply)
-    run("apply")
+    assert "changed after" not in run("apply").stderr
     assert seen == [{"https://a/": "file:///srv/"}]
     # Calls that name no inventory, such as `fleetbuild store fetch`, read it too.
     assert Fleet(state_dir=here / ".fleetbuild").config.mirrors == seen[0]
+    later = config.stat().st_mtime + 60
+    os.utime(config, (later, later))
+    assert run("apply").stderr.splitlines()[0] == (
+        f"warning: {config} changed after this plan was made, and the plan is applied as it is."
+        f" To plan again: fleetbuild plan {FLEET} --config {config}"
+    )
+    assert "changed after" not in run("apply", here / ".fleetbuild" / "plan.json").stderr

@@ -137,6 +137,10 @@ def test_a_run_without_an_inventory_takes_the_last_plans(
     assert given.completed("Make one: fleetbuild plan INVENTORY") == (
         f"Make one: fleetbuild plan --state-dir {tmp_path}"
     )
+    recorded = Hints(ROOT, {"state_dir": tmp_path, "captures": "c"})  # of other machines than this
+    assert recorded.completed("fleetbuild plan INVENTORY").startswith(
+        "fleetbuild plan INVENTORY --facts c"
+    )
     made = make_plan(facts_source="probe", limit="a", options={"requirement": ("r.txt",)})
     monkeypatch.setattr("fleetbuild.read_plan", lambda _: made)
     own = {"state_dir": tmp_path, "config": "c.yml"}

@@ -99,9 +99,8 @@ def choose_published(
         undecided = code is not None and code.undecided and reasons == beyond
         why = f"{file.file} does not fit: {'; '.join(reasons)}."
         return PublishedChoice(why=why, undecided=undecided)
-    return PublishedChoice(
-        file=file, why=f"Published: {_why_it_fits(package, target, file, torch, code)}."
-    )
+    why = _why_it_fits(package, target, file, torch, code)
+    return PublishedChoice(file=file, why=f"{why[0].upper()}{why[1:]}.")
 
 
 def _cpu(package: Package, target: Target, file: LockedFile, code: Code | None) -> Iterable[str]:

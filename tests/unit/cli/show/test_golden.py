@@ -81,7 +81,7 @@ def show(out: Output, made: Plan) -> None:
     out.show(plan_report.plan_body(made, out.columns))
     out.say("", *plan_report.plan_ending(made, {each.name: 9.0 for each in made.groups}))
     state = Path(".fleetbuild")
-    out.say(plan_report.next_line(made, state / "plan.json", state))
+    out.say(*plan_report.next_lines(made, state / "plan.json", state))
     out.say("", "$ fleetbuild apply")
     board = Board(made.changes, now=0)
     with progress.listening(out, made.changes) as tell:

@@ -130,7 +130,7 @@ def test_what_all_groups_get_as_published_stands_once(
         "httpx",
         "0.28.1",
         action="published",
-        reason="Published: fits.",
+        reason="Fits.",
         published=locked("httpx", "0.28.1"),
     )
     groups = [
@@ -305,7 +305,11 @@ def test_reasons_for_apply_to_refuse_are_shown() -> None:
 @pytest.mark.parametrize(
     ("more", "saved", "said"),
     [
-        ({}, ".fleetbuild/plan.json", "Next: fleetbuild apply      More: fleetbuild explain old-1"),
+        (
+            {},
+            ".fleetbuild/plan.json",
+            "Next: fleetbuild apply\nMore: fleetbuild explain old-1",
+        ),
         ({}, "p.json", "Next: fleetbuild apply p.json"),
         ({"summary": Summary()}, "p.json", "Nothing to do."),
         ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing to do: every node is blocked."),
@@ -322,8 +326,8 @@ def test_reasons_for_apply_to_refuse_are_shown() -> None:
     ],
 )
 def test_the_last_line_names_the_next_command(more: dict[str, Any], saved: str, said: str) -> None:
-    line = report.next_line(plan(**more), Path(saved), Path(".fleetbuild"))
-    assert line == f"Saved {saved}. {said}"
+    lines = report.next_lines(plan(**more), Path(saved), Path(".fleetbuild"))
+    assert "\n".join(lines) == f"Saved {saved}. {said}"
 
 
 @pytest.mark.parametrize("width", [60, 200])
@@ -355,16 +359,17 @@ def test_a_blocked_group_is_shown_once_with_its_fix(rendered: Callable[..., str]
 def test_missing_supplies_are_named_before_the_apply_command() -> None:
     short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
     groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
-    line = report.next_line(plan(groups=groups), Path("p.json"), Path(".fleetbuild"))
-    assert line == "Saved p.json. Next: supply the missing tools, then fleetbuild apply p.json"
+    lines = report.next_lines(plan(groups=groups), Path("p.json"), Path(".fleetbuild"))
+    assert lines == ["Saved p.json. Next: supply the missing tools, then fleetbuild apply p.json"]
 
 
 def test_the_next_command_names_a_plan_that_is_not_the_last_one() -> None:
     state = Path("s")
-    assert report.next_line(plan(), state / "plan.json", state) == (
-        "Saved s/plan.json. Next: fleetbuild apply      More: fleetbuild explain old-1"
-    )
-    assert "apply 'my p.json'" in report.next_line(plan(), Path("my p.json"), state)
+    assert report.next_lines(plan(), state / "plan.json", state) == [
+        "Saved s/plan.json. Next: fleetbuild apply",
+        "More: fleetbuild explain old-1",
+    ]
+    assert "apply 'my p.json'" in report.next_lines(plan(), Path("my p.json"), state)[0]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fleetbuild.cli.commands.doctor import document, ending, table
 from fleetbuild.cli.show import Output
@@ -128,13 +129,24 @@ def test_tables_away_from_a_terminal_are_not_cut(capsys: pytest.CaptureFixture[s
 def at_terminal() -> Callable[..., list[str]]:
     """Shows a table at a terminal of some width."""
 
-    def show(shown: Table, width: int) -> list[str]:
+    def show(shown: Table | Text, width: int) -> list[str]:
         output, stream = Output(), io.StringIO()
         output.console = Console(file=stream, width=width, force_terminal=True, no_color=True)
         output.show(shown)
         return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in stream.getvalue().splitlines()]
 
     return show
+
+
+def test_a_long_line_at_a_terminal_goes_on_below_its_own_start(
+    at_terminal: Callable[..., list[str]],
+) -> None:
+    line = Text("     published numpy-2.4.6: Chooses its code at run time.", style="dim")
+    assert at_terminal(Text("\n").join([Text(" = cpu"), line]), 40) == [
+        " = cpu",
+        "     published numpy-2.4.6: Chooses its",
+        "       code at run time.",
+    ]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120])

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from fleetbuild.cli.show.plan import next_line, plan_body, plan_ending
+from fleetbuild.cli.show.plan import next_lines, plan_body, plan_ending
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Libc, TargetLibc
 from fleetbuild.plan.decide.blocked import nodes_without_build
@@ -135,7 +135,7 @@ def test_a_target_that_no_node_can_build_is_blocked_with_what_a_builder_needs(pl
     assert made.targets["cpu-avx-cp311"].builders == ("old",)
     assert made.nodes["gone"].state == "unreachable"
     assert made.exit_code == 4
-    assert "fleetbuild explain cpu-avx2-cp311" in next_line(
+    assert "More: fleetbuild explain cpu-avx2-cp311" in next_lines(
         made, tmp_path / ".fleetbuild/plan.json", tmp_path / ".fleetbuild"
     )
     said = explain_node(made, None, "cpu-avx2-cp311")

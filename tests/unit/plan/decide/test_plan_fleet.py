@@ -632,7 +632,7 @@ def test_a_published_wheel_that_ran_on_such_a_cpu_is_taken(site):
     made = plan(fleet, "hnswlib==1.0", config=config)
     (planned,) = made.groups[0].wheels
     assert planned.published.file == wheel.name
-    assert "ran on a CPU like avx" in planned.reason
+    assert "Ran on a CPU like avx" in planned.reason
 
 
 def test_the_evidence_is_explained_and_unknown_wheels_are_named(site):

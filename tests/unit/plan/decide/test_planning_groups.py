@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import Config, Facts, Floors, Libc
+from fleetbuild.models import Config, Facts, Floors, Libc, NodeResult
 from fleetbuild.plan.decide.blocked import nodes_blocking_dependencies
 from fleetbuild.plan.decide.requests import dependency_request
 from fleetbuild.plan.decide.resolution import Locks, Resolution
@@ -493,3 +493,15 @@ def test_build_blas_is_part_of_the_target_if_the_recipe_offers_it():
     assert "build.blas: mkl has no effect: no package of this release chooses its BLAS." in (
         other.warnings
     )
+
+
+def test_a_plan_says_that_it_changes_what_a_rollback_left():
+    fleet = {name: facts(release={"default": manifest("r1")}) for name in ("back", "kept", "other")}
+    left = {
+        "back": NodeResult(node="back", state="rolled_back", release_id="r1"),
+        "kept": NodeResult(node="kept", state="installed", release_id="r1"),
+        "other": NodeResult(node="other", state="rolled_back", release_id="r0"),
+    }
+    said = "back: rolled back to the release that serves now. This plan changes it."
+    assert said in planned(fleet, left=left).warnings
+    assert not [each for each in planned(fleet).warnings if "rolled back" in each]
