@@ -43,9 +43,14 @@ def section(texts: Mapping[str, str], title: str) -> str:
 
 
 def changelog(before: str, texts: Mapping[str, str], title: str = UNRELEASED) -> str:
-    """Return the whole changelog: released sections stay, the unreleased section is replaced."""
+    """Return the whole changelog: released sections stay, the unreleased section is replaced.
+
+    A version's section that was written by hand before its release gets the fragments at its head.
+    """
     released = re.search(r"^## (?!Unreleased)", before, re.M)
     tail = before[released.start() :] if released else ""
+    if tail.split(maxsplit=2)[:2] == title.split()[:2]:
+        return f"{HEAD}\n{section(texts, title)}\n{tail.partition(chr(10))[2].lstrip()}"
     return "\n".join(part for part in (HEAD, section(texts, title) if texts else "", tail) if part)
 
 

@@ -9,9 +9,9 @@ fleetbuild apply #> | grep -v "answered"
 ## status
 fleetbuild status inventory.yml
 ## upgrade
-fleetbuild apply inventory.yml --package hnswlib==0.7.0 --yes #> | tail -n 5
+fleetbuild apply inventory.yml --package hnswlib==0.7.0 --yes #> | tail -n 3
 ## rollback
-fleetbuild rollback inventory.yml #> | grep "^rolled\|^Done"
+fleetbuild rollback inventory.yml --yes #> | grep "^rolled\|^Done"
 ## verify
 fleetbuild verify inventory.yml #> | grep "^Done"
 ## remove

@@ -37,3 +37,15 @@ def test_a_release_takes_the_fragments_over() -> None:
     assert text.index("## 0.2.0") < text.index("- Two.") < text.index("## 0.1.0")
     assert "Unreleased" not in text
     assert changelog.changelog(text, {}) == f"{changelog.HEAD}\n{text[text.index('## 0.2.0') :]}"
+
+
+def test_a_section_that_was_written_before_its_release_gets_the_fragments_and_the_date() -> None:
+    before = f"{changelog.HEAD}\n## 0.1.0 (unreleased)\n\nThe first release.\n"
+    collected = changelog.changelog(before, TEXTS)
+    assert collected.index("## Unreleased") < collected.index("## 0.1.0 (unreleased)")
+    released = changelog.changelog(collected, TEXTS, "## 0.1.0 (2026-12-01)\n")
+    assert "nreleased" not in released
+    assert released.count("## 0.1.0") == 1
+    assert released.index("## 0.1.0 (2026-12-01)") < released.index("- Two.")
+    assert released.endswith("- Three.\n\nThe first release.\n")
+    assert "(2026-12-01)\n\nThe first" in changelog.changelog(before, {}, "## 0.1.0 (2026-12-01)\n")
