@@ -76,6 +76,11 @@ def _of_archspec() -> dict[str, CpuModel]:
     return models
 
 
+def is_imitated(arch: str, features: Set[str]) -> bool:
+    """Return whether QEMU can imitate a CPU with these features, so that a run can decide."""
+    return qemu_cpu(arch, features) is not None and features.isdisjoint(NOT_EMULATED)
+
+
 @cache
 def emulated_features(cpu: str) -> frozenset[str]:
     """Return the features of a CPU that QEMU imitates, from the value of its -cpu option."""

@@ -17,28 +17,36 @@ _DATA = load("cpus.yml")
 
 def expected_rung(processor: Mapping[str, str]) -> Rung | None:
     """Return the rung of the CPU model in these lines of /proc/cpuinfo; None if unknown."""
-    name = _x86(processor) if "vendor_id" in processor else _arm(processor)
-    return RUNGS[name] if name else None
+    row = _x86(processor) if "vendor_id" in processor else _arm(processor)
+    return RUNGS[row["rung"]] if row else None
 
 
-def _x86(processor: Mapping[str, str]) -> str | None:
+def x86_model_name(processor: Mapping[str, str]) -> str | None:
+    """Return the microarchitecture of the x86 model in these lines, whatever features are hidden;
+    None if it is unknown."""
+    row = _x86(processor)
+    return row.get("name") if row else None
+
+
+def _x86(processor: Mapping[str, str]) -> dict[str, Any] | None:
     if re.search("Pentium|Celeron", processor.get("model name", "")):
         return None
     family, model = _number(processor.get("cpu family")), _number(processor.get("model"))
     stepping = _number(processor.get("stepping"))
-    for row in _DATA["x86"]:
-        ours = (row["vendor"], row["family"]) == (processor["vendor_id"], family)
+    rows: list[dict[str, Any]] = _DATA["x86"]
+    for row in rows:
+        ours = (row["vendor"], row["family"]) == (processor.get("vendor_id"), family)
         if ours and model in row["models"] and _in_range(stepping, row.get("steppings")):
-            return str(row["rung"])
+            return row
     return None
 
 
-def _arm(processor: Mapping[str, str]) -> str | None:
+def _arm(processor: Mapping[str, str]) -> dict[str, Any] | None:
     implementer = _number(processor.get("CPU implementer"))
     part = _number(processor.get("CPU part"))
     rows: list[dict[str, Any]] = _DATA["arm"]
     return next(
-        (row["rung"] for row in rows if row["implementer"] == implementer and part in row["parts"]),
+        (row for row in rows if row["implementer"] == implementer and part in row["parts"]),
         None,
     )
 

@@ -65,22 +65,23 @@ def explain_name(
         if group
         else explain_node(plan, facts.get(name), name, changing=state.is_changing(name))
     )
-    lines += _evidence_lines(plan, group, facts.get(name), name, Results())
+    lines += _evidence_lines(plan, group, name, Results())
     ages = () if captures else (state.probed(each) for each in known)
     return Explanation(name=name, lines=tuple(lines), planned=plan.created, probed=_oldest(ages))
 
 
 def _evidence_lines(
-    plan: Plan, group: PlannedGroup | None, facts: Facts | None, name: str, results: Results
+    plan: Plan, group: PlannedGroup | None, name: str, results: Results
 ) -> list[str]:
-    """Return the evidence about the locked files on this node's or group's CPU and GPUs."""
+    """Return the evidence about the locked files on the target of this node's group, or of this
+    group. The plan judges by it too; a node's own features would find other runs."""
     node = plan.nodes.get(name)
     group = group or (plan.group_named(node.group) if node and node.group else None)
     if group is None:
         return []
     published = (wheel.published for wheel in group.wheels if wheel.published)
     target = group.target
-    features = implied_features(target.arch, facts.features if facts else target.features)
+    features = implied_features(target.arch, target.features)
     lines, unread = [], []
     files = (*(group.dependencies or ()), *published)
     beside = [file.sha256 for file in files]
@@ -98,7 +99,7 @@ def _evidence_lines(
             package=file.name,
             arch=target.arch,
             features=features,
-            sms=facts.sms if facts else target.sms,
+            sms=target.sms,
             python=target.python,
             beside=beside,
         )

@@ -23,11 +23,12 @@ def explain(
     """
     with output.session() as run:
         import fleetbuild
-        from fleetbuild.cli.show.text import ago
+        from fleetbuild.cli.show.text import ago, with_short_symbols
 
         story = fleetbuild.Fleet(state_dir=output.state_dir).explain(name, captures=captures)
         if output.json:
             run.out.document({"format_version": "1.0", **story.model_dump(mode="json")})
         else:
             read = f"; the facts were read {ago(story.probed)}" if story.probed else ""
-            run.out.say(*story.lines, f"Planned {ago(story.planned)}{read}.")
+            lines = map(with_short_symbols, story.lines)
+            run.out.say(*lines, f"Planned {ago(story.planned)}{read}.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetbuild.audit import WheelAudit
 from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict
+from fleetbuild.cli.show.text import with_short_symbols
 from fleetbuild.hardware.machine_names import read_machine_name
 from fleetbuild.text import count
 
@@ -41,7 +42,7 @@ def verdict_lines(verdicts: Mapping[str, Verdict]) -> list[str]:
     return readings + [
         f"  {kind:<10}  {VERDICT_WORDS[verdict.verdict]}"
         + (f" ({verdict.evidence})" if verdict.evidence != "static" else "")
-        + (f": {verdict.where}" if verdict.where else "")
+        + (f": {with_short_symbols(verdict.where)}" if verdict.where else "")
         for kind, verdict in verdicts.items()
     ]
 

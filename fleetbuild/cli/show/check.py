@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fleetbuild.audit.verdict import VERDICT_WORDS
-from fleetbuild.cli.show.text import clean, count, fold
+from fleetbuild.cli.show.text import clean, count, fold, with_short_symbols
 from fleetbuild.plan.check.report import CheckReport, CheckRow
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _package(row: CheckRow) -> str:
 
 
 def _why(row: CheckRow) -> str:
-    return clean(row.where or "no reason is known", limit=600).rstrip(".")
+    return clean(with_short_symbols(row.where or "no reason is known"), limit=600).rstrip(".")
 
 
 def _md(text: str) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "shortened",
     "size",
     "troubles",
+    "with_short_symbols",
     "wrapped",
 ]
 
@@ -61,6 +62,11 @@ def troubles(nodes: Mapping[str, Trouble]) -> list[str]:
         named = dict.fromkeys(logs[name] for name in names if name in logs)
         lines += [f"  log: {clean(log)}" for log in list(named)[:_MOST_LOGS]]
     return lines
+
+
+def with_short_symbols(text: str) -> str:
+    """Return text with the symbols in backticks cut to 60 characters: mangled ones fill lines."""
+    return re.sub(r"`([^`\s]{59})[^`\s]{2,}`", r"`\1…`", text)
 
 
 def quoted(lines: Iterable[str]) -> list[str]:

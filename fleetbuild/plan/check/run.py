@@ -41,6 +41,7 @@ from fleetbuild.errors import (
     UsageError,
 )
 from fleetbuild.files import sha256_of
+from fleetbuild.hardware.cpu_models import is_imitated
 from fleetbuild.models import Config, Facts, LockedFile
 from fleetbuild.plan.check.emulate import (
     installed,
@@ -123,7 +124,7 @@ def check(
     if env:
         return _environment_report(env, meant, results, progress)
     if locked:
-        stacks = {kind.name: _Stack(locked_wheels(locked, kind)) for kind in meant}
+        stacks = {kind.name: _Stack(locked_wheels(locked, kind), {}) for kind in meant}
     else:
         stacks = _resolve(wanted, meant, replace(settings, bounds=listed.constraints))
     with ExitStack() as environments:
@@ -171,10 +172,10 @@ def _environment_report(
 class _Stack:
     """The files to install on a kind of machine, and the packages that have no wheel for it."""
 
-    def __init__(self, resolution: Resolution, without_wheel: Iterable[str] = ()) -> None:
+    def __init__(self, resolution: Resolution, without_wheel: Mapping[str, str]) -> None:
         self.wheels = resolution.wheels
         self.problem = (resolution.problem, resolution.fix or "") if resolution.problem else None
-        self.without_wheel = tuple(without_wheel)
+        self.without_wheel = without_wheel  # name -> why, and the way out
 
 
 def _resolve(
@@ -188,7 +189,7 @@ def _resolve(
         answer = answers[requests[kind.name]]
         if answer.offline:
             raise BlockedError(str(answer.problem), str(answer.fix))
-        bare = _without_wheel(wanted, kind, settings) if answer.problem else ()
+        bare = _without_wheel(wanted, kind, settings) if answer.problem else {}
         if bare:
             left = [text for text in wanted if _name(text) not in bare]
             answer = resolve(kind.request(left), settings) if left else Resolution()
@@ -196,15 +197,26 @@ def _resolve(
     return stacks
 
 
-def _without_wheel(wanted: Sequence[str], kind: Kind, settings: IndexSettings) -> tuple[str, ...]:
-    """Return the packages that an index has, but with no wheel for this kind of machine."""
+def _without_wheel(wanted: Sequence[str], kind: Kind, settings: IndexSettings) -> dict[str, str]:
+    """Return the packages that an index has, but with no wheel for this kind of machine, each with
+    the index that was asked and the way out."""
     settings = replace(settings, bounds=())
     alone = {text: kind.request([text]) for text in wanted}
     answers = find_wheels(alone.values(), settings)
-    return tuple(
-        _name(text)
+    return {
+        _name(text): _why_without(_name(text), answers[request], settings)
         for text, request in alone.items()
         if answers[request].problem and _is_on_index(text, kind, settings)
+    }
+
+
+def _why_without(name: str, answer: Resolution, settings: IndexSettings) -> str:
+    if answer.hidden:
+        return f"it has no wheel: {answer.problem} {answer.fix}"
+    return (
+        f"it has no wheel in the first place that has it, of {settings.places}: whoever installs it"
+        " builds it, for the CPU of that machine. If another index has a wheel, name it in"
+        f" fleetbuild.yml: package_index: {{{name}: ADDRESS}}"
     )
 
 
@@ -266,12 +278,12 @@ class _Checker:
         return self._verdict(file, kind, [file, *answer.wheels])
 
     def _rows(self, kind: Kind, stack: _Stack) -> Iterable[CheckRow]:
-        for name in stack.without_wheel:
+        for name, where in stack.without_wheel.items():
             yield CheckRow(
                 name=name,
                 kind=kind.name,
                 verdict="undecided",
-                where="it has no wheel: whoever installs it builds it, for the CPU of that machine",
+                where=where,
                 instead=_how_to_build(name),
             )
         for file in stack.wheels:
@@ -293,7 +305,11 @@ class _Checker:
                 native=native,
                 chooses=bool(verdict.guarded),
                 imported=verdict.imported,
-                run_decides=verdict.checks and verdict.evidence == "static" and not self._emulate,
+                run_decides=verdict.checks
+                and verdict.evidence == "static"
+                and not self._emulate
+                and is_imitated(kind.arch, kind.features)
+                and not why_not_emulated(kind, file.file),
             )
 
     def _with_askers(self, rows: list[CheckRow]) -> list[CheckRow]:

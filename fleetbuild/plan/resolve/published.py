@@ -12,6 +12,7 @@ from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.evidence import Results, implied_features, verdict_from
 from fleetbuild.audit.models import WheelNeeds
 from fleetbuild.audit.verdict import VERDICT_WORDS
+from fleetbuild.hardware.cpu_models import is_imitated
 from fleetbuild.models import LockedFile, Target, TargetLibc
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package, versions_of
@@ -160,14 +161,16 @@ def _code(file: LockedFile, target: Target, store: Store, results: Results) -> C
         known = known.model_copy(update={"needs": needs, "imported": False, "sound": True})
         results.keep(known)
     elfs = known.needs.files if known.needs else ()
+    features = implied_features(target.arch, target.features)
     verdict = verdict_from(
         known,
         package=file.name,
         arch=target.arch,
-        features=implied_features(target.arch, target.features),
+        features=features,
         python=target.python,
         beside=[one for run in known.runs if not run.verdict.dies for one in run.beside],
     )
+    undecided = verdict.checks and verdict.evidence == "static" and target.python == PYTHON_TAG
     uses = (use for elf in elfs for use in elf.features if use.when != "guarded")
     ran = verdict.evidence == "emulated" and verdict.verdict == "runs"
     return Code(
@@ -175,7 +178,7 @@ def _code(file: LockedFile, target: Target, store: Store, results: Results) -> C
         sms=tuple(sorted({sm for elf in elfs for sm in elf.sms})),
         ptx=tuple(sorted({sm for elf in elfs for sm in elf.ptx})),
         ran=ran,
-        undecided=verdict.checks and verdict.evidence == "static" and target.python == PYTHON_TAG,
+        undecided=undecided and is_imitated(target.arch, features),
         problem=f"it {VERDICT_WORDS[verdict.verdict]} there: {verdict.where}"
         if verdict.evidence == "emulated" and verdict.dies
         else None,

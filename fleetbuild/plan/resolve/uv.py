@@ -20,6 +20,7 @@ import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -436,7 +437,7 @@ def _hidden_by_folder(
     ]
     pattern = f"{name.replace('-', '[-_.]')}-{glob.escape(version)}-*.whl"
     for folder in (*trees, *flat):
-        if any(fnmatch(path.name.casefold(), pattern) for path in folder.glob("*.whl")):
+        if any(fnmatch(file.casefold(), pattern) for file in _wheels_in(folder)):
             return Resolution(
                 problem=f"{folder} has files of {name} {version} for other machines, which hide"
                 f" the files of later indexes: none is for {machine_of(request)}.",
@@ -445,6 +446,14 @@ def _hidden_by_folder(
                 hidden=True,
             )
     return None
+
+
+def _wheels_in(folder: Path) -> list[str]:
+    """Return the names of the wheels in a folder, and of the wheels that its index page links."""
+    names = [path.name for path in folder.glob("*.whl")]
+    with suppress(OSError):
+        names += re.findall(r">\s*([^<>/\s]+\.whl)\s*<", (folder / "index.html").read_text("utf-8"))
+    return names
 
 
 def _is_unanswered(done: subprocess.CompletedProcess[str]) -> bool:

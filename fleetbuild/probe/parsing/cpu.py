@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fleetbuild.hardware.cpus import expected_rung, microarchitecture
+from fleetbuild.hardware.cpus import expected_rung, microarchitecture, x86_model_name
 from fleetbuild.hardware.rungs import ARCHITECTURES, RUNGS, best
 from fleetbuild.models import Capture
 from fleetbuild.models.node import ON_WINDOWS
@@ -135,7 +135,8 @@ def _differences(kinds: list[_Kind], common: frozenset[str]) -> tuple[str, ...]:
 
 def _microarchitectures(arch: str, kinds: list[_Kind]) -> str | None:
     names = [
-        microarchitecture(
+        (arch == "x86_64" and x86_model_name(kind.fields))
+        or microarchitecture(
             arch,
             kind.features,
             kind.fields.get("vendor_id") or kind.fields.get("CPU implementer"),

@@ -42,6 +42,17 @@ def test_json_is_the_document_alone(run, index):
     assert (row["kind"], row["verdict"], row["evidence"]) == ("avx", "dies-in-use", "static")
 
 
+def test_a_long_symbol_is_cut_for_people_and_whole_in_json(run, index):
+    symbol = f"_ZN4demo{'x' * 90}Ev"
+    make_wheel(index, "demo", "1.0", TAG, {"demo/_c.so": make_elf(VPADDD_YMM, symbol=symbol)})
+    cut = f"`{symbol[:59]}…`"
+    assert cut in run("check", "demo", "--for", "avx").stdout.replace("\n", "")
+    assert f"`{symbol}`" in run("check", "demo", "--for", "avx", "--json").stdout
+    (wheel,) = index.iterdir()
+    assert cut in run("audit", wheel, "--for", "avx").stdout.replace("\n", "")
+    assert f"`{symbol}`" in run("audit", wheel, "--for", "avx", "--json").stdout
+
+
 @pytest.mark.usefixtures("index")
 def test_markdown_and_annotations(run):
     markdown = run("check", "demo", "--for", "IvyBridge", "--format", "markdown").stdout

@@ -198,6 +198,18 @@ def test_a_build_that_a_run_of_the_published_wheel_may_spare_is_named(site):
     assert not any("undecided" in warning for warning in made.warnings)
 
 
+def test_no_run_is_proposed_for_a_cpu_that_qemu_cannot_imitate(site):
+    code = {"pkg/_c.so": make_elf(bytes.fromhex("0fa262f27d488dc0"))}  # cpuid; avx512vbmi
+    tag = f"{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_17_x86_64"
+    make_wheel(site / "files", "pkg", "2.0", tag, code, requires="dep")
+    (site / "r.txt").write_text("pkg\n")
+    here = (python(".".join(map(str, sys.version_info[:3]))),)
+    for rung, proposed in (("avx2", True), ("avx512", False)):
+        made = plan(fleet={"a": facts(rung, pythons=here)}, requirements=["r.txt"])
+        assert actions(made) == {f"cpu-{rung}-{PYTHON_TAG}": {"pkg": "build"}}
+        assert any("--emulate" in warning for warning in made.warnings) is proposed
+
+
 def test_old_libcs_alone_are_blocked_where_a_wheel_is_too_new_for_them(site):
     make_wheel(site / "files", "native", "1.0", "cp311-cp311-manylinux_2_28_x86_64")
     (site / "r.txt").write_text("native\n")

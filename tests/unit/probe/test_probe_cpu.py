@@ -109,6 +109,18 @@ def test_every_kind_of_core_that_has_a_name_is_named() -> None:
     assert facts.microarchitecture == "neoverse_n1"
 
 
+@pytest.mark.parametrize(("model", "name"), [(63, "haswell"), (106, "icelake"), (1, "ivybridge")])
+def test_the_model_names_the_microarchitecture_although_features_are_hidden(model, name) -> None:
+    v3 = V3 + " aes fsgsbase mmx movbe pclmulqdq rdrand sse sse2"
+    facts = facts_of({"uname": X86, "cpuinfo": x86(v3, model=model)})
+    assert facts.microarchitecture == name
+
+
+def test_a_model_of_another_architecture_names_nothing() -> None:
+    text = "Features: asimd\nvendor_id: GenuineIntel\ncpu family: 6\nmodel: 62\n"
+    assert facts_of({"uname": ARM, "cpuinfo": text}).microarchitecture is None
+
+
 def test_features_of_big_cores_only_are_not_used() -> None:
     little = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"
     text = arm((A76, BIG_LITTLE), ("0xd03", little))

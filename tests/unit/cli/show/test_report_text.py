@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.cli.show.text import age, clean, duration, fold, size
+from fleetbuild.cli.show.text import age, clean, duration, fold, size, with_short_symbols
 from fleetbuild.text import count
 
 
@@ -98,3 +98,12 @@ def test_counts_ages_and_sizes_are_readable() -> None:
         "just now", "2 minutes ago", "2 hours ago", "1 day ago",
     ]  # fmt: skip
     assert [size(812), size(4100), size(1.2e9)] == ["812 B", "4.1 kB", "1.2 GB"]
+
+
+@pytest.mark.parametrize(
+    ("length", "shown"), [(60, "s" * 60), (61, "s" * 59 + "…"), (900, "s" * 59 + "…")]
+)
+def test_only_long_symbols_are_cut(length, shown):
+    text = f"a.so uses avx2 in `{'s' * length}`, bmi2 in `kernel` (a reason)"
+    expected = f"a.so uses avx2 in `{shown}`, bmi2 in `kernel` (a reason)"
+    assert with_short_symbols(text) == expected

@@ -301,6 +301,36 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
     assert (row.verdict, row.evidence) == ("runs", "static")
 
 
+def test_no_run_is_proposed_where_qemu_cannot_imitate_the_cpu(index):
+    native(index, code=bytes.fromhex("0fa262f27d488dc0"), name="hnswlib")  # cpuid, avx512vbmi
+    rows = check(["hnswlib"], kinds=["IvyBridge", "skylake-avx512"]).rows
+    assert {row.kind: (row.verdict, row.run_decides) for row in rows} == {
+        "IvyBridge": ("undecided", True), "skylake-avx512": ("undecided", False),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [False, True])
+def test_the_place_that_has_no_wheel_for_a_machine_is_named(index, monkeypatch, page):
+    """uv takes a version from the first place that has it, and asks no later one."""
+    make_wheel(index, "other", "1.0", TAG)
+    make_sdist(index, "bare")
+    (row,) = check(["bare"], kinds=["Haswell"]).rows
+    assert f"no wheel in the first place that has it, of {index}" in row.where
+    assert "package_index: {bare: ADDRESS}" in row.where
+    if page:  # a simple index, whose pages link files elsewhere
+        (file,) = index.glob("other-*.whl")
+        (index / "simple" / "other").mkdir(parents=True)
+        link = f'<a href="{file.as_uri()}">{file.name}</a>'
+        (index / "simple" / "other" / "index.html").write_text(link)
+        monkeypatch.setenv("UV_INDEX", (index / "simple").as_uri())
+        monkeypatch.delenv("UV_FIND_LINKS")
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", index.as_uri())
+    (row,) = check(["other==1.0"], kinds=["graviton3"]).rows
+    hides = index / "simple" / "other" if page else index
+    assert f"it has no wheel: {hides} has files of other 1.0 for other machines" in row.where
+
+
 def test_the_runs_that_come_with_fleetbuild_are_of_cpus_that_can_be_named():
     known = {qemu_cpu(model.arch, model.features) for model in CPU_MODELS.values()}
     for results in shipped_runs().values():

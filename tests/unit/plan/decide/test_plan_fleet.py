@@ -18,6 +18,7 @@ from fleetbuild.errors import (
     ResolutionError,
 )
 from fleetbuild.files import sha256_of
+from fleetbuild.hardware.cpu_models import find_cpu_model
 from fleetbuild.models import Config
 from fleetbuild.plan.decide.group_fleet import group_fleet
 from fleetbuild.plan.decide.wheels.draft import draft_plan
@@ -545,13 +546,13 @@ def test_the_captured_fleet_is_grouped_as_expected(tmp_path):
     assert all(wheel.artifact_key for group in made.groups for wheel in group.wheels)
 
 
-def keep_run(wheel, cpu, verdict, where=None):
+def keep_run(wheel, cpu, verdict, where=None, uses=("avx2",)):
     """Keep a run of this wheel's file, as `fleetbuild check --emulate` does."""
     run = Run(
         cpu=cpu,
         qemu="7.2",
         python="cp311",
-        uses=("avx2",),
+        uses=uses,
         exercised=True,
         verdict=Verdict(verdict=verdict, where=where, evidence="emulated"),
     )
@@ -649,3 +650,18 @@ def test_the_evidence_is_explained_and_unknown_wheels_are_named(site):
     assert unknown in explain_name(made, "new", state, None).lines
     keep_run(dep, "Haswell-noTSX", "runs")  # which alone decides nothing
     assert unknown in explain_name(made, "new", state, None).lines
+
+
+def test_the_facts_of_a_node_change_no_word_of_the_evidence(site, monkeypatch):
+    """The plan judges by the target; a run may match the node's features and not the target's."""
+    (dep,) = (site / "files").glob("dep-*.whl")
+    features = find_cpu_model("Haswell").features
+    fleet = {"new": facts("avx2").model_copy(update={"features": tuple(sorted(features))})}
+    made = plan(fleet, "pkg==1.0")
+    keep_run(dep, "Haswell-noTSX", "dies-in-use", "illegal instruction", uses=("aes",))
+    state = StateDir(Path(".fleetbuild").absolute())
+    monkeypatch.setattr("fleetbuild.plan.explain.load_captures", lambda *_: {})
+    monkeypatch.setattr("fleetbuild.plan.explain.facts_from", lambda _: fleet)
+    told = [explain_name(made, "new", state, captures).lines for captures in (None, "captures")]
+    evidence = "    not known: fleetbuild check dep==1.0 --for cpu-avx2-cp311"
+    assert [evidence in lines for lines in told] == [True, True]
