@@ -77,8 +77,8 @@ good='["gpu-1","old-1","sudo-1"]'
 package 2.0
 ends_with 2 fleetbuild apply "$inventory" -r requirements.txt >refused 2>&1
 says refused "as in the last apply"
-says refused "stop the rest of the group, and no other group"
-says refused "Add --yes, or apply the saved plan: fleetbuild apply"
+says refused "day 1.0+cpu.avx → 2.0+cpu.avx"
+says refused "Run: fleetbuild apply"
 ends_with 4 fleetbuild apply
 imports 2.0 gpu-1,old-1,sudo-1
 ends_with 3 fleetbuild status "$inventory" >status 2>&1
