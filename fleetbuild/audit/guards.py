@@ -24,7 +24,7 @@ _BLOCK = 8  # bytes of a variable in which a file keeps what it learnt of the CP
 _STEPS = 4  # more lead to what all functions share, such as the allocator
 _SHORT = 192  # bytes of a function that does nothing but tell
 _SMALL = 1024  # bytes of a function that does little but ask
-_FOLLOWED = 4000  # functions that ask; polars has 17,600, and following them takes a minute
+_FOLLOWED = 4000  # functions that ask; polars has 17,600, and following them takes two minutes
 ASKS = -1  # stands for functions and variables of other files that tell the CPU's features
 _UNKNOWN = 0  # a table, or code outside of every known function, reaches it
 
