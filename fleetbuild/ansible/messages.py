@@ -22,11 +22,9 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,62}"
 _SAID = re.compile(
     r"Expected key=value(?: host variable assignment)?|Expected group name|No closing quotation"
     r"|Invalid section entry|has unknown type|Invalid host pattern|invalid literal for int\(\)"
-    r"|names no hosts|could not convert string to float|Parsed empty YAML file"
+    r"|could not convert string to float|Parsed empty YAML file"
     rf"|Section \[{_NAME}:(?:vars|children)\] (?:includes|not valid for) undefined group"
-    r"|Invalid \"(?:hosts|vars|children)\" entry for \""
-    + _NAME
-    + r"\" group, requires a dictionary"
+    rf'|Invalid "(?:hosts|vars|children)" entry for "{_NAME}" group, requires a dictionary'
     r"|(?:it should be a|expected) dictionary|could not be verified"
     r"|specifies unknown plugin(?: '[a-z0-9_]+\.[a-z0-9_.]+')?"
     rf"|Skipping (?:unexpected )?key \({_NAME}\) in group \({_NAME}\)"
