@@ -224,7 +224,7 @@ class StateDir:
         """Return the result of the last apply; None before any apply."""
         try:
             return SavedResult.model_validate_json(self.result_file.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):  # whoever writes says what is wrong
+        except (FileNotFoundError, NotADirectoryError):  # the writer reports the error
             return None
         except (ValidationError, OSError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is damaged"
