@@ -13,7 +13,7 @@ options:
   known_failures:
     description:
       - Known failures. Each has C(name), C(patterns) (regular expressions), C(says) and C(fix).
-        Without this option, those of the collection.
+        Without this option, the collection's own table.
     type: list
     elements: dict
     default: []
