@@ -28,7 +28,7 @@ from fleetbuild.plan.decide.packages import Package, cuda_floors
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
-_DATA = load("speeds.yml")
+_DATA = load("speeds.yml", __package__)
 
 # Why nodes of these targets cannot have one wheel set; None if they can.
 SharingConflict = Callable[[Sequence[Target]], str | None]
