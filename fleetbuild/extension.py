@@ -152,6 +152,23 @@ class Extension:
         """
         return None
 
+    def facts_in_image(
+        self,
+        image: str,
+        inventory: Inventory,
+        facts: Mapping[str, Facts],
+        builders: Sequence[str],
+        *,
+        timeout: float | None,
+        forks: int,
+    ) -> Mapping[str, Facts] | None:
+        """Return the facts with what builds find in the image of build.container on each node.
+
+        Called before a plan if that names an image. `builders` are the nodes that build.builders
+        names; without a `timeout` no node can be asked, because the plan is made from captures.
+        """
+        return None
+
     def members(
         self,
         names: Sequence[str],

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.errors import ConfigError, UsageError
+from fleetbuild.fleet import Fleet
 from fleetbuild.models import Config
 from fleetbuild.plan.plan_fleet import plan_fleet
 from tests.factories.fleets import drafted, facts, inventory
@@ -16,8 +17,8 @@ FLEET = {"a": facts("avx2")}
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("plan_fleet", "decide.group_fleet"):
-        monkeypatch.setattr(f"fleetbuild.plan.{module}.extensions", tuple)
+    for module in ("fleet", "plan.plan_fleet", "plan.decide.group_fleet"):
+        monkeypatch.setattr(f"fleetbuild.{module}.extensions", tuple)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +45,11 @@ def test_targets_cannot_be_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         plan_fleet(inventory(FLEET), FLEET, config, targets=["cpu-avx2-cp311"], state_dir=tmp_path)
     assert "--target" in str(error.value.fix)
+
+
+def test_builds_do_not_run_in_a_container(tmp_path: Path) -> None:
+    config = Config.model_validate({"build": {"container": "old:1"}}).within(str(tmp_path))
+    fleet = Fleet(inventory(FLEET), config=config, state_dir=tmp_path)
+    with pytest.raises(UsageError) as error:
+        fleet.plan(["hnswlib==0.8.0"], facts=FLEET)
+    assert "build.container" in error.value.message

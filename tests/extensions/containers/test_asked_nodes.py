@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fleetbuild.extensions.containers.image import with_containers
 from fleetbuild.models import Container, Facts, Node
-from fleetbuild.probe.facts import with_containers
 from tests.factories.fleets import facts, inventory
 
 IMAGE = "example.org/old:1"
