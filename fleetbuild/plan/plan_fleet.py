@@ -170,7 +170,7 @@ def plan_fleet(
             **(requirements.files if requirements else {}),
         },
         revoked=revoked,
-        left=StateDir(state_dir).left_there(config.release),
+        expected=StateDir(state_dir).left_there(config.release),
     )
 
 

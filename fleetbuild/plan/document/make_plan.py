@@ -105,12 +105,12 @@ def make_plan(
     options: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     members: Members | None = None,
     revoked: Revocations = NOTHING_REVOKED,
-    left: Mapping[str, NodeResult] = MappingProxyType({}),
+    expected: Mapping[str, NodeResult] = MappingProxyType({}),
 ) -> Plan:
     """Return the plan for this draft, with these locks, this store and these revocations.
 
-    With `members`, groups have no nodes, and the nodes only build. `left` maps nodes to what
-    an apply or a rollback left there.
+    With `members`, groups have no nodes, and the nodes only build. `expected` maps nodes to
+    what an apply or a rollback left there.
     """
     inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store)
     problems = inputs.problems()
@@ -168,7 +168,7 @@ def make_plan(
         rollout=config.rollout,
         warnings=(
             *plan_warnings(drafted.wheels, groups, facts, packages, config),
-            *rolled_back(groups, facts, config.release, left),
+            *rolled_back(groups, facts, config.release, expected),
             *unread_sources(locks.sources),
             *packages_without_recipe(packages, locks.sources),
         ),

@@ -114,7 +114,7 @@ def parts_of(fleet: dict[str, Facts], chosen: Any, settings_: Config) -> list[Pa
 def test_merging_is_optimal_up_to_eight_groups(fleet, chosen, wish):
     settings_ = config(**wish)
     parts = parts_of(fleet, chosen, settings_)[:8]
-    pricing = Pricing([each.recipe for each in chosen], settings_)
+    pricing = Pricing([each.recipe for each in chosen], settings_, lambda _: None)
     best: dict[int, float] = {}
     for sets in ways_to_part(parts):
         costs = [pricing.price(each) for each in sets]
