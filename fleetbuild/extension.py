@@ -68,6 +68,15 @@ class EmitKind(NamedTuple):
         return function
 
 
+class PlanBasis(NamedTuple):
+    """What a plan is made from."""
+
+    inventory: Inventory
+    facts: Mapping[str, Facts]
+    config: Config
+    builders: Sequence[str]  # the nodes that build.builders names
+
+
 class Members(NamedTuple):
     """What a plan is made for in place of the nodes, which then only build."""
 
@@ -153,34 +162,19 @@ class Extension:
         return None
 
     def facts_in_image(
-        self,
-        image: str,
-        inventory: Inventory,
-        facts: Mapping[str, Facts],
-        builders: Sequence[str],
-        *,
-        timeout: float | None,
-        forks: int,
+        self, basis: PlanBasis, *, timeout: float | None, forks: int
     ) -> Mapping[str, Facts] | None:
         """Return the facts with what builds find in the image of build.container on each node.
 
-        Called before a plan if that names an image. `builders` are the nodes that build.builders
-        names; without a `timeout` no node can be asked, because the plan is made from captures.
+        Called before a plan if that names an image. Without a `timeout` no node can be asked,
+        because the plan is made from captures.
         """
         return None
 
-    def members(
-        self,
-        names: Sequence[str],
-        inventory: Inventory,
-        facts: Mapping[str, Facts],
-        config: Config,
-        builders: Sequence[str],
-    ) -> Members | None:
+    def members(self, names: Sequence[str], basis: PlanBasis) -> Members | None:
         """Return what to plan for in place of the nodes.
 
-        Called when a plan is made and --target or targets: names kinds of machines. `builders` are
-        the nodes that build.builders names.
+        Called when a plan is made and --target or targets: names kinds of machines.
         """
         return None
 

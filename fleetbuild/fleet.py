@@ -17,7 +17,7 @@ import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.config import base_folder, config_model, find_config, load_config
 from fleetbuild.errors import BlockedError, PlanFileError, UsageError
-from fleetbuild.extension import extensions
+from fleetbuild.extension import PlanBasis, extensions
 from fleetbuild.models import (
     Cluster,
     Config,
@@ -234,14 +234,12 @@ class Fleet:
         self, facts: Mapping[str, Facts], builders: Sequence[str], *, asks: bool
     ) -> Mapping[str, Facts]:
         """Return the facts with what builds find in the image of build.container, if it is set."""
-        image = self.config.build.container
-        if image is None:
+        if self.config.build.container is None:
             return facts
+        basis = PlanBasis(self.inventory, facts, self.config, builders)
         timeout = (self._timeout or TIMEOUT) if asks else None
         for extension in extensions():
-            found = extension.facts_in_image(
-                image, self.inventory, facts, builders, timeout=timeout, forks=self._forks
-            )
+            found = extension.facts_in_image(basis, timeout=timeout, forks=self._forks)
             if found is not None:
                 return found
         raise UsageError(

@@ -17,7 +17,7 @@ from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.audit.evidence import Results
 from fleetbuild.config import base_folder, with_absolute_playbooks
 from fleetbuild.errors import BlockedError, ConfigError, InventoryError, UsageError
-from fleetbuild.extension import Members, extensions
+from fleetbuild.extension import Members, PlanBasis, extensions
 from fleetbuild.models import Config, Event, Facts, Inventory, OnEvent, Plan, ignore, now
 from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.plan import FactsSource
@@ -117,7 +117,8 @@ def plan_fleet(
     )
     _refuse_revoked(wanted, revoked)
     names = targets or config.targets
-    members = _members(names, inventory, facts, config, builders) if names else None
+    basis = PlanBasis(inventory, facts, config, builders)
+    members = _members(names, basis) if names else None
 
     group = partial(
         group_fleet, inventory, facts, config=config, builders=builders, members=members
@@ -183,16 +184,10 @@ def fleet_pythons(config: Config, facts: Mapping[str, Facts]) -> tuple[str, ...]
     return tuple(oldest[minor] for minor in sorted(oldest)) or ("3.11.0",)
 
 
-def _members(
-    names: Sequence[str],
-    inventory: Inventory,
-    facts: Mapping[str, Facts],
-    config: Config,
-    builders: Sequence[str],
-) -> Members:
+def _members(names: Sequence[str], basis: PlanBasis) -> Members:
     """Return what an extension plans for in place of the nodes."""
     for extension in extensions():
-        if members := extension.members(names, inventory, facts, config, builders):
+        if members := extension.members(names, basis):
             return members
     raise UsageError(
         "No extension of this fleetbuild plans for named targets.",

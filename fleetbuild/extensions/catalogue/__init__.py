@@ -10,34 +10,25 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.extension import Extension, Members
+from fleetbuild.extension import Extension, Members, PlanBasis
 
 if TYPE_CHECKING:
-    from fleetbuild.models import Config, Facts, Inventory, Plan, Target
+    from fleetbuild.models import Config, Facts, Plan, Target
     from fleetbuild.models.plan import MergedTargets
 
 
 class Catalogue(Extension):
     """See the module."""
 
-    def members(
-        self,
-        names: Sequence[str],
-        inventory: Inventory,
-        facts: Mapping[str, Facts],
-        config: Config,
-        builders: Sequence[str],
-    ) -> Members:
+    def members(self, names: Sequence[str], basis: PlanBasis) -> Members:
         from fleetbuild.extensions.catalogue.planned_targets import plan_fields
         from fleetbuild.extensions.catalogue.targets import name_targets
 
-        named = name_targets(names, inventory, facts, config, builders)
+        named = name_targets(names, basis)
         return Members(
             facts={target.name: target.facts for target in named if target.facts},
             builders={target.name: target.builders for target in named},
-            plan_fields=partial(
-                plan_fields, named=named, inventory=inventory, facts=facts, config=config
-            ),
+            plan_fields=partial(plan_fields, named, basis),
         )
 
     def merge(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fleetbuild.extension import node_fields
+from fleetbuild.extension import PlanBasis, node_fields
 from fleetbuild.extensions.catalogue.targets import NamedTarget
-from fleetbuild.models import Config, Facts, Inventory, Node, PlannedNode, PlannedTarget
+from fleetbuild.models import Config, Facts, Node, PlannedNode, PlannedTarget
 from fleetbuild.models.node import SKIPPED
 from fleetbuild.models.problem import Problem
 from fleetbuild.plan.document.fingerprint import fingerprint
@@ -19,13 +19,10 @@ _ONLY_BUILDS = "This plan is for named targets: nodes only build."
 
 
 def plan_fields(
+    named: Sequence[NamedTarget],
+    basis: PlanBasis,
     groups: Mapping[str, str],
     problems: Mapping[str, Problem],
-    *,
-    named: Sequence[NamedTarget],
-    inventory: Inventory,
-    facts: Mapping[str, Facts],
-    config: Config,
 ) -> dict[str, Any]:
     """Return the fields of the plan that differ from the fields of a plan for nodes.
 
@@ -33,10 +30,10 @@ def plan_fields(
     """
     builders = sorted({name for target in named for name in target.builders})
     return {
-        "fingerprint": {name: fingerprint(facts[name], None) for name in builders},
+        "fingerprint": {name: fingerprint(basis.facts[name], None) for name in builders},
         "nodes": {
-            node.name: _builder_node(node, facts.get(node.name), config)
-            for node in sorted(inventory.nodes, key=lambda node: node.name)
+            node.name: _builder_node(node, basis.facts.get(node.name), basis.config)
+            for node in sorted(basis.inventory.nodes, key=lambda node: node.name)
         },
         "targets": {
             target.name: _planned_target(

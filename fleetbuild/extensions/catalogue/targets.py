@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from fleetbuild.errors import ConfigError
+from fleetbuild.extension import PlanBasis
 from fleetbuild.hardware.pytorch import python_of
-from fleetbuild.models import Config, Facts, Inventory, Python, Target
+from fleetbuild.models import Config, Facts, Node, Python, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.problem import Problem
@@ -40,22 +41,17 @@ class NamedTarget(Frozen):
         return self.target.name
 
 
-def name_targets(
-    names: Sequence[str],
-    inventory: Inventory,
-    facts: Mapping[str, Facts],
-    config: Config,
-    builders: Sequence[str] = (),
-) -> tuple[NamedTarget, ...]:
-    """Return the named targets, each once, sorted by name. `builders` are named by build.builders;
-    without any named builder, every node may build."""
-    _refuse_in_cluster(inventory)
-    _refuse_merging(config)
-    named = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
-    candidates = named or [node.name for node in inventory.nodes if not node.skip]
+def name_targets(names: Sequence[str], basis: PlanBasis) -> tuple[NamedTarget, ...]:
+    """Return the named targets, each once, sorted by name. Without any named builder, every node
+    may build."""
+    nodes = basis.inventory.nodes
+    _refuse_in_cluster(nodes)
+    _refuse_merging(basis.config)
+    named = sorted({*basis.builders, *(node.name for node in nodes if node.builder)})
+    candidates = named or [node.name for node in nodes if not node.skip]
     targets = {target.name: target for target in map(parse_target, names)}
     return tuple(
-        _named_target(targets[name], candidates, facts, chosen=bool(named))
+        _named_target(targets[name], candidates, basis.facts, chosen=bool(named))
         for name in sorted(targets)
     )
 
@@ -68,8 +64,8 @@ def _refuse_merging(config: Config) -> None:
         )
 
 
-def _refuse_in_cluster(inventory: Inventory) -> None:
-    if inventory.nodes and inventory.nodes[0].login.connection == NO_SSH:
+def _refuse_in_cluster(nodes: Sequence[Node]) -> None:
+    if nodes and nodes[0].login.connection == NO_SSH:
         raise ConfigError(
             "Named targets need nodes that build, which fleetbuild reaches by SSH; the Nodes of a "
             "cluster build in Jobs, each for its own kind.",

@@ -12,7 +12,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 
-from fleetbuild.models import Container, Facts, Inventory, Login, Node, Unreachable
+from fleetbuild.extension import PlanBasis
+from fleetbuild.models import Container, Facts, Login, Node, Unreachable
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from fleetbuild.probe.parsing.text import short
@@ -26,17 +27,14 @@ _END = b"\nend of the probe\n"
 
 
 def with_containers(
-    inventory: Inventory,
-    facts: Mapping[str, Facts],
-    image: str,
-    builders: Sequence[str],
-    look: Callable[[Sequence[Node], str], Mapping[str, Container]] | None,
+    basis: PlanBasis, look: Callable[[Sequence[Node], str], Mapping[str, Container]] | None
 ) -> dict[str, Facts]:
     """Return the facts with what build.container's image holds on each node that may build.
 
-    Without named `builders`, all may. `look` asks nodes; without it, no node can be asked.
+    Without named builders, all may. `look` asks nodes; without it, no node can be asked.
     """
-    named = {*builders, *(node.name for node in inventory.nodes if node.builder)}
+    image, nodes, facts = str(basis.config.build.container), basis.inventory.nodes, basis.facts
+    named = {*basis.builders, *(node.name for node in nodes if node.builder)}
     apart = Container(image=image, problem="is not among build.builders")
     if look is None:
         apart = Container(
@@ -46,7 +44,7 @@ def with_containers(
         )
     asked = [
         node
-        for node in inventory.nodes
+        for node in nodes
         if look and (not named or node.name in named) and facts[node.name].state == "ok"
     ]
     containers = look(asked, image) if look and asked else {}

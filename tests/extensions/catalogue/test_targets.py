@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fleetbuild.cli.show.plan import next_lines, plan_body, plan_ending
 from fleetbuild.errors import ConfigError
+from fleetbuild.extension import PlanBasis
 from fleetbuild.extensions.catalogue import extension
 from fleetbuild.extensions.catalogue.targets import name_targets
 from fleetbuild.models import Config, Container, Libc
@@ -164,7 +165,7 @@ def test_a_target_does_not_get_the_sms_of_a_host_with_its_name():
     name = "cpu-avx2-cp311"
     hosts, fleet = inventory([node(name, sms=("8.6",))]), {name: facts("avx2")}
     packages = [package("kernels", "1.0")]
-    members = extension.members([name], hosts, fleet, Config(), [])
+    members = extension.members([name], PlanBasis(hosts, fleet, Config(), []))
     of_nodes = group_fleet(hosts, fleet, packages, Config()).groups
     of_targets = group_fleet(hosts, fleet, packages, Config(), members=members).groups
     sources = {"kernels": Source(package="kernels", version="1.0", gpu_code=("CUDA files: 1",))}
@@ -188,7 +189,7 @@ def test_targets_of_the_command_replace_the_configurations(plan):
 def test_options_that_merge_groups_are_refused(grouping):
     config = Config.model_validate({"grouping": grouping})
     with pytest.raises(ConfigError, match="each named target gets wheels of its own"):
-        name_targets(["cpu-avx2-cp311"], inventory(["a"]), {"a": facts()}, config)
+        name_targets(["cpu-avx2-cp311"], PlanBasis(inventory(["a"]), {"a": facts()}, config, []))
 
 
 def test_a_builder_that_changes_makes_the_plan_stale(plan):
@@ -203,5 +204,5 @@ def test_the_c_library_of_the_image_that_builds_is_the_floor():
     known = facts("avx512", libc="2.41")
     image = Container(image="old:1", libc=Libc(family="glibc", version="2.28"), pythons=(python(),))
     fleet = {"a": known.model_copy(update={"container": image})}
-    (target,) = name_targets(["cpu-avx2-cp311"], inventory(fleet), fleet, Config())
+    (target,) = name_targets(["cpu-avx2-cp311"], PlanBasis(inventory(fleet), fleet, Config(), []))
     assert (target.builders, target.target.libc.floor) == (("a",), "2.28")
