@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit.evidence import Run, combine
-from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError
-from fleetbuild.plan.check import emulate, emulated_steps
-from fleetbuild.plan.check.emulate import read_outcome, require_emulation
-from fleetbuild.plan.check.kinds import named_kinds
+from fleetbuild.extensions.check import emulate, emulated_steps
+from fleetbuild.extensions.check.emulate import read_outcome, require_emulation
+from fleetbuild.extensions.check.machine_kinds import named_kinds
+from fleetbuild.extensions.check.results import EmulatedRun, combine
+from fleetbuild.models.verdict import Verdict
 from tests.factories.files import make_wheel
 
 RUNS = Verdict(verdict="runs")
@@ -31,7 +31,9 @@ def outcome(emulated, native=FINE, static=RUNS, kind="IvyBridge"):
 
 
 def run_of(verdict, *, exercised):
-    return Run(cpu="", qemu="7.2", python="cp311", uses=(), exercised=exercised, verdict=verdict)
+    return EmulatedRun(
+        cpu="", qemu="7.2", python="cp311", uses=(), exercised=exercised, verdict=verdict
+    )
 
 
 def stack(package):
