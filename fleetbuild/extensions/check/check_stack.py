@@ -43,6 +43,7 @@ from fleetbuild.extensions.check.machine_kinds import (
     this_machine,
 )
 from fleetbuild.extensions.check.needs import WheelNeeds, read_needs
+from fleetbuild.extensions.check.qemu_cpus import is_imitated
 from fleetbuild.extensions.check.report import CheckReport, CheckRow
 from fleetbuild.extensions.check.requirements import locked_wheels, read_requirements
 from fleetbuild.extensions.check.results import (
@@ -56,7 +57,6 @@ from fleetbuild.extensions.check.results import (
     verdict_from,
 )
 from fleetbuild.files import sha256_of
-from fleetbuild.hardware.cpu_models import is_imitated
 from fleetbuild.models import Config, Facts, LockedFile
 from fleetbuild.models.verdict import VERDICT_WORDS, Verdict
 from fleetbuild.plan.decide.resolution import Resolution
@@ -529,7 +529,7 @@ def _newest_wheel(
 
 
 def judge_wheel(
-    path: Path,
+    wheel: Path,
     kinds: Sequence[str],
     *,
     requires: Sequence[str] = (),
@@ -543,15 +543,15 @@ def judge_wheel(
     `requires`, the requirements of its metadata.
     """
     meant = named_kinds(kinds)
-    file = _local_file(path)
+    file = _local_file(wheel)
     if file is None or not emulate:
         sha256 = file.sha256 if file else ""
-        runs = shipped_runs().get(sha256, FileResults(sha256=sha256, file=path.name)).runs
-        results = FileResults(sha256=sha256, file=path.name, needs=read_needs(path), runs=runs)
+        runs = shipped_runs().get(sha256, FileResults(sha256=sha256, file=wheel.name)).runs
+        results = FileResults(sha256=sha256, file=wheel.name, needs=read_needs(wheel), runs=runs)
         return {
             kind.name: verdict_from(
                 results,
-                package=file.name if file else path.name.partition("-")[0],
+                package=file.name if file else wheel.name.partition("-")[0],
                 arch=kind.arch,
                 features=kind.features,
                 sms=kind.sms,

@@ -27,8 +27,8 @@ from fleetbuild.audit.import_names import import_names, members
 from fleetbuild.errors import BlockedError
 from fleetbuild.extensions.check.judge import LEVEL
 from fleetbuild.extensions.check.machine_kinds import MachineKind
+from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated, qemu_cpu
 from fleetbuild.extensions.check.results import undecided, use_of
-from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features, qemu_cpu
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models.verdict import Verdict
 from fleetbuild.plan.resolve.sandbox import (
@@ -146,7 +146,7 @@ def run_emulated(kind: MachineKind, package: str, wheel: Path, environment: Path
 
 def work_for(kind: MachineKind, script: str) -> dict[str, Any]:
     """Return what emulated_steps.py does to run a script on the CPU of a kind."""
-    flags = " ".join(sorted(emulated_features(qemu_cpu_of(kind)) - NOT_EMULATED))
+    flags = " ".join(sorted(emulated_features(qemu_cpu_of(kind)) - not_emulated()))
     return {
         "qemu": [shutil.which(_qemu()), "-cpu", qemu_cpu_of(kind)],
         "cpuinfo": [_CPUINFO.read_text("utf-8"), flags, str(len(os.sched_getaffinity(0)))],

@@ -6,8 +6,9 @@ kept by hash. Dependencies are read only for CPUs below x86-64-v2, where many ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -18,8 +19,8 @@ from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.extension import Evidence
 from fleetbuild.extensions.check.check_stack import judge_wheel
 from fleetbuild.extensions.check.needs import WheelNeeds, read_needs
+from fleetbuild.extensions.check.qemu_cpus import is_imitated
 from fleetbuild.extensions.check.results import FileResults, Results, shipped_runs, verdict_from
-from fleetbuild.hardware.cpu_models import is_imitated
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import LockedFile, Target
 from fleetbuild.models.verdict import VERDICT_WORDS, Code, Verdict
@@ -27,22 +28,27 @@ from fleetbuild.plan.resolve.published import code_of
 from fleetbuild.plan.resolve.sandbox import PYTHON_TAG
 from fleetbuild.text import version_key
 
+_implied = cache(implied_features)  # most nodes show the same features as others
+
 
 class KnownFiles(Evidence):
     """The user's results and those that come with fleetbuild, each looked up once."""
+
+    judge = staticmethod(judge_wheel)
 
     def __init__(self, fetch: Callable[[LockedFile], Path] | None) -> None:
         self._fetch = fetch
         self._results = Results()
         self._known: dict[str, FileResults] = {}  # by hash
+        self._tried: set[str] = set()  # hashes of dependencies that were read, or could not be
 
     def verdict(
         self, file: LockedFile, target: Target, beside: Iterable[LockedFile]
     ) -> Verdict | None:
+        if RUNGS[target.isa] < RUNGS["x86-64-v2"]:
+            self._read(file)
         known = self._of(file)
-        if known.needs is None and RUNGS[target.isa] < RUNGS["x86-64-v2"]:
-            known = self._read(file, known)
-        features = implied_features(target.arch, target.features)
+        features = _implied(target.arch, target.features)
         hashes = [other.sha256 for other in beside]
         run = known.on_cpu(features, target.python, hashes)
         if known.needs is None and not (run and run.verdict.dies):
@@ -76,7 +82,7 @@ class KnownFiles(Evidence):
                 return Code(problem=problem)
             needs = WheelNeeds(file=file.file, files=audit.elfs)
             known = self._keep(known, needs=needs, imported=False, sound=True)
-        features = implied_features(target.arch, target.features)
+        features = _implied(target.arch, target.features)
         hashes = [one for run in known.runs if not run.verdict.dies for one in run.beside]
         found = verdict_from(
             known,
@@ -97,35 +103,19 @@ class KnownFiles(Evidence):
         ran = found.verdict == "runs"
         return code.model_copy(update={"features": (), "ran": True}) if ran else code
 
-    def judge(
-        self,
-        wheel: Path,
-        kinds: Sequence[str],
-        *,
-        requires: Sequence[str],
-        emulate: bool,
-        state_dir: Path,
-        progress: Callable[[str], None],
-    ) -> Mapping[str, Verdict]:
-        return judge_wheel(
-            wheel,
-            kinds,
-            requires=requires,
-            emulate=emulate,
-            state_dir=state_dir,
-            progress=progress,
-        )
-
     def _of(self, file: LockedFile) -> FileResults:
         if file.sha256 not in self._known:
             self._known[file.sha256] = self._results.of(file.sha256, file.file)
         return self._known[file.sha256]
 
-    def _read(self, file: LockedFile, known: FileResults) -> FileResults:
-        if self._fetch and not file.file.endswith("-any.whl"):
+    def _read(self, file: LockedFile) -> None:
+        known = self._of(file)
+        if known.needs or not self._fetch or file.sha256 in self._tried:
+            return
+        self._tried.add(file.sha256)
+        if not file.file.endswith("-any.whl"):
             with suppress(AuditError, InstallError):  # whoever installs it says so
-                return self._keep(known, needs=read_needs(self._fetch(file)))
-        return known
+                self._keep(known, needs=read_needs(self._fetch(file)))
 
     def _keep(self, known: FileResults, **changes: object) -> FileResults:
         known = known.model_copy(update=changes)

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from fleetbuild.errors import UsageError
 from fleetbuild.extensions.check.judge import judge
 from fleetbuild.extensions.check.needs import WheelNeeds
+from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated
 from fleetbuild.files import (
     make_cache,
     own_cache,
@@ -30,7 +31,6 @@ from fleetbuild.files import (
     read_input,
     write_atomically,
 )
-from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import Verdict
 
@@ -139,7 +139,7 @@ def combine(run: EmulatedRun, static: Verdict, features: Set[str]) -> Verdict:
     if static.checks and not run.exercised:
         return undecided(f"its imports run, and no use of it is known; {static.where}")
     note = f"{static.where}; " if static.where else ""
-    if hidden := sorted(features & NOT_EMULATED):
+    if hidden := sorted(features & not_emulated()):
         note += f"QEMU has no {', '.join(hidden[:4])}, so code for them was read and not run"
         return static.model_copy(update={"where": note})
     if static.checks:  # the dispatchers that reading could not follow chose well

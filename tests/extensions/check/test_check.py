@@ -16,6 +16,7 @@ from fleetbuild.extensions.check.check_stack import check, judge_wheel
 from fleetbuild.extensions.check.emulate import qemu_cpu_of
 from fleetbuild.extensions.check.machine_kinds import named_kinds
 from fleetbuild.extensions.check.needs import WheelNeeds
+from fleetbuild.extensions.check.qemu_cpus import qemu_cpu
 from fleetbuild.extensions.check.results import (
     READER,
     EmulatedRun,
@@ -25,7 +26,7 @@ from fleetbuild.extensions.check.results import (
     shipped_runs,
 )
 from fleetbuild.extensions.check.show import check_table
-from fleetbuild.hardware.cpu_models import CPU_MODELS, qemu_cpu
+from fleetbuild.hardware.cpu_models import CPU_MODELS
 from fleetbuild.models import Facts, Libc, Python
 from fleetbuild.models.verdict import Verdict
 from fleetbuild.store.wheels import Store
