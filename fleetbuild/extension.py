@@ -208,7 +208,7 @@ class Extension:
         return NOTHING_REVOKED
 
     def evidence(self, fetch: Callable[[LockedFile], Path] | None) -> Evidence | None:
-        """Return what it knows of wheels.
+        """Return its evidence about wheels.
 
         Called when a plan is made, with a function that fetches a wheel to read; and when a node is
         explained or a wheel audited, without.
@@ -296,7 +296,7 @@ def _of_others() -> Iterator[Extension]:
 
 
 def find_evidence(fetch: Callable[[LockedFile], Path] | None = None) -> Evidence | None:
-    """Return what the first extension that knows of wheels knows; None if there is none."""
+    """Return the evidence of the first extension that has any, else None."""
     return next(filter(None, (each.evidence(fetch) for each in extensions())), None)
 
 

@@ -1,7 +1,7 @@
-"""What plans, `explain` and `audit --for` ask about wheels: what is read in them, and how they ran.
+"""Evidence for plans, `explain` and `audit --for`: how wheels ran, and the needs of their code.
 
-In: files and targets. Out: verdicts, and what the code of a published wheel needs. What is read is
-kept by hash. Dependencies are read only for CPUs below x86-64-v2, where many new wheels die.
+In: files and targets. Out: verdicts, and the needs of a published wheel's code. A reading is kept
+by hash. Dependencies are read only for CPUs below x86-64-v2, where many new wheels die.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _implied = cache(implied_features)  # most nodes show the same features as other
 
 
 class KnownFiles(Evidence):
-    """The user's results and those that come with fleetbuild, each looked up once."""
+    """Answers from the results of this user and of fleetbuild's authors; looks each up once."""
 
     judge = staticmethod(judge_wheel)
 

@@ -1,4 +1,4 @@
-"""What plans and `explain` take from known runs of wheels, and from what is read in them."""
+"""Plans and `explain` with known runs of wheels, and with readings of their code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a wheel for a verdict."""
+"""Reading a wheel for a verdict."""
 
 import signal
 

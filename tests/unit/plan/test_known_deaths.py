@@ -1,4 +1,4 @@
-"""What a plan and `explain` take from an extension that knows of wheels, and do without one."""
+"""Plans and `explain` with the evidence of an extension, and without one."""
 
 from __future__ import annotations
 
