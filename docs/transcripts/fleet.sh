@@ -6,7 +6,7 @@ fleetbuild facts inventory.yml --facts captures
 ## plan
 fleetbuild plan inventory.yml --facts captures --package hnswlib==0.8.0
 ## explain
-fleetbuild explain e5v3-1 --facts captures #> | head -n 8
+fleetbuild explain epyc-1 --facts captures #> | head -n 8
 ## exitcode
 fleetbuild plan inventory.yml --facts captures --package hnswlib==0.8.0 --detailed-exitcode #> | tail -n 2; echo "exit code ${PIPESTATUS[0]}"
 ## fewer
