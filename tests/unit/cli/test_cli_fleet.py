@@ -126,6 +126,13 @@ def test_commands_on_nodes_take_the_inventory_of_the_last_plan(run: Run) -> None
         assert f"fleetbuild {command} {FLEET} --yes --limit gone" in refused.stderr
 
 
+@pytest.mark.parametrize("command", ["plan", "apply"])
+def test_a_list_of_packages_is_read_before_any_node_is_asked(run: Run, command: str) -> None:
+    refused = run(command, "no-inventory.yml", "-r", "none.txt")
+    assert refused.exit_code == 2
+    assert "none.txt does not exist" in refused.stderr
+
+
 def test_an_empty_store_lists_no_wheels(run: Run) -> None:
     assert run("store", "list").stdout == "0 wheels, 0 B.\n"
     assert json.loads(run("store", "list", "--json").stdout)["wheels"] == []
