@@ -121,7 +121,7 @@ def _of_last_plan(run: Session, nodes: NodeOptions) -> tuple[str, NodeOptions]:
     limit = plan.limit if nodes.limit is None else nodes.limit
     config = nodes.config or (Path(plan.config) if plan.config else None)
     limited = f" --limit {shlex.quote(limit)}" if limit else ""
-    run.out.warn(f"No inventory is named: taking {plan.inventory}{limited}, as the last plan.")
+    run.out.warn(f"No inventory is named: taking the last plan's, {plan.inventory}{limited}.")
     return plan.inventory, replace(nodes, limit=limit, config=config)
 
 
@@ -163,7 +163,8 @@ def read_cluster(
 
 def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus]:
     """Return what serves on each node, by a new probe or by the last one."""
-    with _probing(run, fleet) as fleet.on_event:
+    reading = waiting(run.out, "Reading the last probe") if offline else _probing(run, fleet)
+    with reading as fleet.on_event:
         return fleet.status(offline=offline)
 
 

@@ -53,7 +53,12 @@ class Fleet:
         return fleetbuild.Fleet(self.inventory, **options).plan([f"tiny=={version}"])
 
     def apply(
-        self, plan: Plan, *, listen: Callable[[Event], None] = lambda _: None, **options: bool
+        self,
+        plan: Plan,
+        *,
+        listen: Callable[[Event], None] = lambda _: None,
+        timeout: float = 15,
+        **options: bool,
     ) -> Result:
         self.told.clear()
 
@@ -62,7 +67,7 @@ class Fleet:
             listen(event)
 
         fleet = fleetbuild.Fleet(
-            self.inventory, state_dir=self.folder / "state", on_event=on_event, timeout=15
+            self.inventory, state_dir=self.folder / "state", on_event=on_event, timeout=timeout
         )
         return fleet.apply(plan, **options)
 
@@ -165,8 +170,9 @@ def test_a_node_that_stands_still_for_14_seconds_comes_back_into_the_run(fleet: 
     seconds: list[float] = []  # from the freeze on to the end of the freeze, and of the node's work
 
     def freeze() -> None:
-        with fleet.lab.silent("two"):
-            time.sleep(14)
+        fleet.lab.exec("two", "pkill -STOP -x sshd", check=True)
+        time.sleep(14)
+        fleet.lab.exec("two", "pkill -CONT -x sshd", check=True)
 
     still = threading.Thread(target=freeze)
 
@@ -177,7 +183,7 @@ def test_a_node_that_stands_still_for_14_seconds_comes_back_into_the_run(fleet: 
         elif event.node == "two" and event.stage == "activate" and event.state == "ok":
             seconds.append(time.monotonic())
 
-    result = fleet.apply(plan, listen=listen)
+    result = fleet.apply(plan, listen=listen, timeout=30)  # which is the default
     still.join()
     assert (result.exit_code, set(states(result).values())) == (0, {"installed"})
     began, ended = seconds

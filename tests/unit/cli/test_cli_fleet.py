@@ -115,7 +115,7 @@ def test_commands_on_nodes_take_the_inventory_of_the_last_plan(run: Run) -> None
     run(*PLAN, "--limit", "avx512-*,gone")
     after = run("status", "--offline", "--json")
     assert after.stderr == (
-        f"No inventory is named: taking {FLEET} --limit 'avx512-*,gone', as the last plan.\n"
+        f"No inventory is named: taking the last plan's, {FLEET} --limit 'avx512-*,gone'.\n"
     )
     assert set(json.loads(after.stdout)["nodes"]) == {"avx512-a", "avx512-b", "gone"}
     other = run("status", "--offline", "--json", "--limit", "avx-old")

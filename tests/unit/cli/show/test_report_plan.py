@@ -133,6 +133,7 @@ def test_what_all_groups_get_as_published_stands_once(
         reason="Fits.",
         published=locked("httpx", "0.28.1"),
     )
+    other = taken.model_copy(update={"package": "idna"})
     groups = [
         group(isa, [isa], wheel("build", isa), Installs(install=(isa,))).model_copy(
             update={"wheels": (wheel("build", isa), taken)}
@@ -144,6 +145,10 @@ def test_what_all_groups_get_as_published_stands_once(
     assert "httpx" not in rendered(report.plan_body(made, width), width)
     alone = plan(groups=groups[:1])
     assert report.shared_lines(alone) == []
+    more = [each.model_copy(update={"wheels": (*each.wheels, other)}) for each in groups]
+    assert report.shared_lines(plan(groups=more)) == [
+        "In all groups, as published: all but hnswlib"
+    ]
     assert "httpx-0.28.1" in rendered(report.plan_body(alone, width), width)
 
 
