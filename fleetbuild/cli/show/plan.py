@@ -56,7 +56,7 @@ def heading(plan: Plan, seconds: float | None = None, resolving: float | None = 
 
 def shared_lines(plan: Plan) -> list[str]:
     """Return the published packages that all groups get in the same version, in one line."""
-    shared = {package: version for package, version in _shared(plan)}
+    shared = dict(_shared(plan))
     others = [clean(package) for package in plan.package_names if package not in shared]
     names = [f"{clean(package)} {clean(version)}" for package, version in shared.items()]
     if len(others) < len(names):  # the heading has their versions

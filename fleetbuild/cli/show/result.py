@@ -35,7 +35,7 @@ def result_lines(
     `failed` says what nodes failed to do. Reasons that the plan `shown` above gives are left out.
     """
     words = {**GOOD, **BAD, "install_failed": failed}
-    lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
+    lines = list(_wheels([wheel for wheel in result.wheels if wheel.state != "reused"]))
     order = [*GOOD, *BAD]
     untold = sorted(_untold(result), key=lambda node: order.index(node.state))
     known = [node for node in untold if shown and _is_as_planned(node, shown)]
@@ -170,12 +170,22 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
     )
 
 
-def _wheel(wheel: WheelResult) -> list[str]:
+def _wheels(wheels: Sequence[WheelResult]) -> Iterator[str]:
+    """Yield the lines of each wheel; what a package's build says, and its fix, stand once."""
+    told: set[tuple[str, str]] = set()
+    for wheel in wheels:
+        problem = (wheel.package, wheel.fix or "")
+        yield from _wheel(wheel, again=problem in told)
+        if wheel.fix:
+            told.add(problem)
+
+
+def _wheel(wheel: WheelResult, *, again: bool = False) -> list[str]:
     name = clean("-".join(filter(None, (wheel.package, wheel.wheel_version))))
     if wheel.state in ("failed", "refused"):
         first, *rest = (wheel.reason or "no reason given").strip().splitlines()
-        lines = [f"{wheel.state}: {name}: {clean(first)}", *quoted(rest)]
-        for label, text in (("fix", wheel.fix), ("log", wheel.log)):
+        lines = [f"{wheel.state}: {name}: {clean(first)}", *([] if again else quoted(rest))]
+        for label, text in (("fix", None if again else wheel.fix), ("log", wheel.log)):
             if text:
                 lines.append(f"  {label}: {clean(text)}")
         return [*lines, *_failed_builders(wheel)]
