@@ -33,6 +33,7 @@ from fleetbuild.text import fold
 
 _LARGE = 256 << 20  # bytes; a million hosts need less
 _YAML = (".yml", ".yaml", ".json")
+_PACKAGES = re.compile(r"requirements[\w.-]*\.txt|pyproject\.toml|uv\.lock|pylock[\w.-]*\.toml")
 _FAILURE = re.compile(
     r"(?:\* )?Failed to parse (?:inventory with '(?P<plugin>\w+)' plugin|"
     r".*? with (?P<older>\w+) plugin): (?P<reason>.*)"
@@ -91,6 +92,11 @@ def _refuse_unreadable(source: str, path: Path) -> None:
             raise InventoryError(
                 f"{each} is a pipe or a device, and Ansible would wait for it.", "Take it away."
             )
+    if _PACKAGES.fullmatch(path.name):
+        raise InventoryError(
+            f"{source} is not an inventory: it lists packages.",
+            "Name an inventory, and this file by its option: -r, --lock or --group.",
+        )
     if path.is_file() and path.stat().st_size > _LARGE and not os.access(path, os.X_OK):
         raise InventoryError(
             f"The inventory {source} has {path.stat().st_size >> 20} MB. Ansible would read it for"
