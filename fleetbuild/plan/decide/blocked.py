@@ -42,8 +42,8 @@ def nodes_without_build(
 ) -> dict[str, Problem]:
     """Return the nodes for which a package cannot be built, each with its problem.
 
-    Where no published wheel fits a group, only its members with the oldest libc are blocked:
-    grouped again, the others may have one.
+    If published wheels were looked for and none fits a group, only its members with the oldest libc
+    are blocked: grouped again, the others may have one.
     """
     overrides = {node.name: node.sms for node in inventory.nodes if node.sms is not None}
     blocked: dict[str, Problem] = {}
