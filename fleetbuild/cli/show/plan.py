@@ -375,7 +375,7 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     if plan.targets:
         return why_for_target(plan, group)
     if wheel.built_on not in (None, *group.nodes):
-        of = plan.groups_by_node.get(wheel.built_on)
+        of = plan.groups_by_node.get(wheel.built_on or "")
         alike = [each.artifact_key for each in of.wheels] if of else []
         if of and wheel.artifact_key in alike:
             return f"the same wheel as for {of.name}"

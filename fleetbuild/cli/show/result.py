@@ -103,6 +103,8 @@ def next_command(plan: Plan, result: Result) -> str:
     undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     retry = gone or undone or any(node.hook_failed for node in result.nodes)
     command = "again: fleetbuild apply" if retry else "fleetbuild plan INVENTORY"
+    if any(wheel.state == "failed" for wheel in result.wheels):  # the plan holds its recipe
+        command += "; if you changed a recipe or a setting: fleetbuild plan INVENTORY"
     problems = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(problems) == 1 else "errors"
     return f"Next: fix the {word} above, then run {command}"

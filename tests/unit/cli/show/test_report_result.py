@@ -105,6 +105,8 @@ def test_the_end_says_where_the_release_is_and_the_next_command() -> None:
     assert next_command(planned, gone) == f"{fix} again: fleetbuild apply"
     failed = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="build_failed"),))
     assert next_command(PLAN, failed) == f"{fix} again: fleetbuild apply"
+    broken = failed.model_copy(update={"wheels": (FAILED,)})
+    assert next_command(PLAN, broken).endswith("fleetbuild plan INVENTORY")
 
 
 def test_compiler_output_is_shown_as_lines() -> None:
