@@ -74,7 +74,7 @@ coverage-of-pure-modules: # silent where it is enough, so that the tests' count 
 
 # The others start processes for minutes and import nothing that these do not.
 LOWEST := .cache/lowest-versions
-LOWEST_TESTS := $(addprefix tests/unit/,audit hardware models plan probe recipes test_config.py) tests/extensions/kubernetes
+LOWEST_TESTS := $(addprefix tests/unit/,audit hardware models plan probe recipes test_config.py) $(addprefix tests/extensions/,catalogue check kubernetes)
 
 test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
 	@echo "== the lowest versions, in $(LOWEST)"
@@ -167,6 +167,7 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint, zizmor
 	@# Tests that take long run seldom: mypy finds what no longer fits the library.
 	@mypy --explicit-package-bases --allow-untyped-defs --allow-untyped-calls tests/fleet tests/foreign tests/torch benchmarks
 	@echo "== import-linter" && lint-imports
+	@echo "== code lines" && $(PY) docs/house.py --check
 	@mkdir -p $(COLLECTION) && ln -sfn $(CURDIR) $(COLLECTION)/core
 	@echo "== ansible-lint" && ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/collections ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .

@@ -26,17 +26,22 @@ if TYPE_CHECKING:
         Config,
         Facts,
         Inventory,
+        LockedFile,
         Node,
         NodeStatus,
         Plan,
         PlannedGroup,
         PlannedWheel,
+        Target,
     )
     from fleetbuild.models._base import Frozen
+    from fleetbuild.models.plan import MergedTargets
+    from fleetbuild.models.problem import Problem
     from fleetbuild.models.result import LabelResult
     from fleetbuild.models.revocation import Revocations
     from fleetbuild.models.serving import InUse, Serving
     from fleetbuild.models.stored import BuildContext, Signer, WheelRecord
+    from fleetbuild.models.verdict import Code, Verdict
 
 ENTRY_POINTS = "fleetbuild.extensions"
 _OWN = "fleetbuild.extensions"
@@ -63,6 +68,25 @@ class EmitKind(NamedTuple):
                 "Repair or uninstall the package of that module.",
             ) from problem
         return function
+
+
+class PlanBasis(NamedTuple):
+    """What a plan is made from."""
+
+    inventory: Inventory
+    facts: Mapping[str, Facts]
+    config: Config
+    builders: Sequence[str]  # the nodes that build.builders names
+
+
+class Members(NamedTuple):
+    """What a plan is made for in place of the nodes, which then only build."""
+
+    facts: Mapping[str, Facts]  # of a machine of each kind, by name
+    builders: Mapping[str, tuple[str, ...]]  # the nodes that can build for each
+    # Takes the group of each member, and the problems of members that are blocked. It returns the
+    # fields `nodes`, `targets` and `fingerprint` of the plan.
+    plan_fields: Callable[[Mapping[str, str], Mapping[str, Problem]], Mapping[str, Any]]
 
 
 class FollowedRun(NamedTuple):
@@ -109,6 +133,46 @@ class Follower:
         return {}
 
 
+class Evidence:
+    """Knows more of wheels than their audit says: override what it knows.
+
+    A target has the features and SMs of a group, or of some of its nodes.
+    """
+
+    def verdict(
+        self, file: LockedFile, target: Target, beside: Iterable[LockedFile]
+    ) -> Verdict | None:
+        """Return whether a wheel runs there, installed with those beside it; None: not known.
+
+        Called for the dependencies of each kind of node in a plan, and for a group's wheels when it
+        is explained.
+        """
+        return None
+
+    def code(self, file: LockedFile, target: Target) -> Code | None:
+        """Return what the code of a wheel needs, and how it ran there; None: it is audited.
+
+        Called for published wheels that a plan may take.
+        """
+        return None
+
+    def judge(
+        self,
+        wheel: Path,
+        kinds: Sequence[str],
+        *,
+        requires: Sequence[str],
+        emulate: bool,
+        state_dir: Path,
+        progress: Callable[[str], None],
+    ) -> Mapping[str, Verdict]:
+        """Return whether a wheel runs on each of these kinds of machines; run it to `emulate` them.
+
+        Called by `audit --for`, with what the wheel requires.
+        """
+        return {}
+
+
 class Extension:
     """A guest of the core: override what it needs. Imports that take time belong in the methods."""
 
@@ -139,6 +203,49 @@ class Extension:
         """
         return None
 
+    def facts_in_image(
+        self, basis: PlanBasis, *, timeout: float | None, forks: int
+    ) -> Mapping[str, Facts] | None:
+        """Return the facts with what builds find in the image of build.container on each node.
+
+        Called before a plan if that names an image. Without a `timeout` no node can be asked,
+        because the plan is made from captures.
+        """
+        return None
+
+    def members(self, names: Sequence[str], basis: PlanBasis) -> Members | None:
+        """Return what to plan for in place of the nodes.
+
+        Called when a plan is made and --target or targets: names kinds of machines.
+        """
+        return None
+
+    def merge(
+        self,
+        targets: Mapping[str, Target],
+        features: Mapping[str, Collection[str]],
+        facts: Mapping[str, Facts],
+        packages: Sequence[Any],
+        config: Config,
+    ) -> MergedTargets | None:
+        """Return the target of each node where groups share wheels.
+
+        Called each time nodes are grouped. `targets` and the CPU `features` are of each node that
+        can be planned for; a package has a name, a version and a recipe.
+        """
+        return None
+
+    def explain(self, plan: Plan, name: str) -> Sequence[str]:
+        """Return lines for `fleetbuild explain NAME`. Called for a node, a group or another name.
+
+        Of another name, the first line is a heading.
+        """
+        return ()
+
+    def plan_table(self, plan: Plan) -> Any:
+        """Return what rich prints below the table of a plan, or None. Called by `plan`."""
+        return None
+
     def plan_fields(self, config: Config) -> Mapping[str, Any]:
         """Return the fields of the plan document that are its own. Called when a plan is made."""
         return {}
@@ -163,6 +270,14 @@ class Extension:
         from fleetbuild.models.revocation import NOTHING_REVOKED
 
         return NOTHING_REVOKED
+
+    def evidence(self, fetch: Callable[[LockedFile], Path] | None) -> Evidence | None:
+        """Return its evidence about wheels.
+
+        Called when a plan is made, with a function that fetches a wheel to read; and when a node is
+        explained or a wheel audited, without.
+        """
+        return None
 
     def prepare(self, wheel: Path, folder: Path, planned: PlannedWheel) -> Path:
         """Return the wheel to store in place of this one, written to `folder`, or the same path.
@@ -242,6 +357,11 @@ def _of_others() -> Iterator[Extension]:
                 f"Repair or uninstall {package}.",
             ) from problem
         yield extension
+
+
+def find_evidence(fetch: Callable[[LockedFile], Path] | None = None) -> Evidence | None:
+    """Return the evidence of the first extension that has any, else None."""
+    return next(filter(None, (each.evidence(fetch) for each in extensions())), None)
 
 
 def plan_fields(config: Config) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from fleetbuild.audit.evidence import Results, implied_features, verdict_from
-from fleetbuild.audit.verdict import VERDICT_WORDS
 from fleetbuild.errors import UsageError
+from fleetbuild.extension import Evidence, extensions, find_evidence
 from fleetbuild.hardware.cuda import newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_of_device
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
@@ -22,13 +21,12 @@ from fleetbuild.models import (
     Plan,
     PlannedGroup,
     PlannedNode,
-    PlannedTarget,
     PlannedWheel,
 )
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.verdict import VERDICT_WORDS
 from fleetbuild.plan.decide.compatibility.compilers import compiler_of
 from fleetbuild.plan.decide.compatibility.constraints import OLDEST, sm_list
-from fleetbuild.plan.decide.merging.tradeoffs import explain_group_merges, explain_node_merge
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.facts import facts_from
 from fleetbuild.state import StateDir
@@ -65,13 +63,14 @@ def explain_name(
         if group
         else explain_node(plan, facts.get(name), name, changing=state.is_changing(name))
     )
-    lines += _evidence_lines(plan, group, name, Results())
+    if evidence := find_evidence():
+        lines += _evidence_lines(plan, group, name, evidence)
     ages = () if captures else (state.probed(each) for each in known)
     return Explanation(name=name, lines=tuple(lines), planned=plan.created, probed=_oldest(ages))
 
 
 def _evidence_lines(
-    plan: Plan, group: PlannedGroup | None, name: str, results: Results
+    plan: Plan, group: PlannedGroup | None, name: str, evidence: Evidence
 ) -> list[str]:
     """Return the evidence about the locked files on the target of this node's group, or of this
     group. The plan judges by it too; a node's own features would find other runs."""
@@ -80,32 +79,17 @@ def _evidence_lines(
     if group is None:
         return []
     published = (wheel.published for wheel in group.wheels if wheel.published)
-    target = group.target
-    features = implied_features(target.arch, target.features)
-    lines, unread = [], []
     files = (*(group.dependencies or ()), *published)
-    beside = [file.sha256 for file in files]
+    lines, unread = [], []
     for file in files:
-        known = results.of(file.sha256, file.file)
-        run = known.on_cpu(features, target.python, beside)
-        if known.needs is None and not (run and run.verdict.dies):
+        found = evidence.verdict(file, group.target, files)
+        if found is None:
             # Those for any platform seldom have machine code; to name them all says little.
             unread += [] if file.file.endswith("-any.whl") else [f"{file.name}=={file.version}"]
-            continue
-        if known.needs and not known.needs.files and not known.needs.problems:
-            continue
-        found = verdict_from(
-            known,
-            package=file.name,
-            arch=target.arch,
-            features=features,
-            sms=target.sms,
-            python=target.python,
-            beside=beside,
-        )
-        where = f": {found.where}" if found.where else ""
-        word = VERDICT_WORDS[found.verdict]
-        lines.append(f"    {file.name} {file.version}: {word} ({found.evidence}){where}")
+        elif found.native:
+            where = f": {found.where}" if found.where else ""
+            word = VERDICT_WORDS[found.verdict]
+            lines.append(f"    {file.name} {file.version}: {word} ({found.evidence}){where}")
     if unread:
         lines.append(f"    not known: fleetbuild check {' '.join(unread)} --for {group.name}")
     return ["  evidence about published wheels with machine code:", *lines] if lines else []
@@ -123,9 +107,9 @@ def explain_node(
 
     `changing` says that an apply has begun to change the node and has not heard how that ended.
     """
-    if target := plan.targets.get(name):
-        return _target_lines(name, target)
-    node = plan.nodes.get(name)
+    node, additions = plan.nodes.get(name), _additions(plan, name)
+    if node is None and additions:
+        return [additions[0], *(f"  {line}" for line in additions[1:])]
     if node is None:
         targets = f"its targets: {', '.join(plan.targets)}; " if plan.targets else ""
         raise UsageError(
@@ -147,7 +131,7 @@ def explain_node(
             "  CPU, GPUs and interpreters: not known, because the plan was made from captures; "
             "repeat --facts to show them"
         )
-    lines += [f"  {line}" for line in explain_node_merge(plan, name)]
+    lines += [f"  {line}" for line in additions]
     lines += [f"  warning: {warning}" for warning in node.warnings]
     if not node.group:
         return lines
@@ -174,7 +158,7 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
         f"  representative: {_describe_builder(group.representative, facts)}",
         f"  fallbacks: {', '.join(group.fallbacks) or 'none'}",
     ]
-    lines += [f"  {line}" for line in explain_group_merges(plan, name)]
+    lines += [f"  {line}" for line in _additions(plan, name)]
     for wheel in group.wheels:
         lines += [*_wheel_lines(wheel), *_build_lines(wheel)]
     if group.dependencies is None:
@@ -185,23 +169,16 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
     return lines
 
 
+def _additions(plan: Plan, name: str) -> list[str]:
+    """Return the lines that extensions add for this name."""
+    return [line for extension in extensions() for line in extension.explain(plan, name)]
+
+
 def _members(plan: Plan, group: PlannedGroup) -> str:
     if group.nodes:
         return f"{count(len(group.nodes), 'node')}: {', '.join(group.nodes)}"
     names = [name for name, target in plan.targets.items() if target.group == group.name]
     return f"{count(len(names), 'named target')}: {', '.join(names)}; nothing is installed"
-
-
-def _target_lines(name: str, target: PlannedTarget) -> list[str]:
-    """Return what a named target gets, and which nodes can and cannot build for it."""
-    into = f", in group {target.group}" if target.group else ""
-    lines = [f"{name}: named target, {target.state}{into}"]
-    if target.reason:
-        lines.append(f"  because: {target.reason}")
-    if target.fix:
-        lines.append(f"  fix: {target.fix}")
-    lines.append(f"  nodes that can build for it: {', '.join(target.builders) or 'none'}")
-    return lines + [f"  cannot build: {why}" for why in target.refused.values()]
 
 
 def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
@@ -218,7 +195,7 @@ def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
         lines.append(
             f"  hidden by its {whose}: {', '.join(facts.hypervisor_masked)} (its model has them)"
         )
-    # For a merged group, explain_node_merge() says why.
+    # For a merged group, the extension that merged it says why.
     if detected and node.group and not node.merged_from:
         rung = _group(plan, node.group).target.isa
         best = "the best that its recipes build for (grouping: rungs, optimize_for)"

@@ -1,0 +1,172 @@
+"""What to check, read from arguments, requirements files and locks."""
+
+import pytest
+
+from fleetbuild.errors import ConfigError, UsageError
+from fleetbuild.extensions.check.machine_kinds import MachineKind
+from fleetbuild.extensions.check.requirements import locked_wheels, read_requirements
+from fleetbuild.models import TargetLibc
+from fleetbuild.plan.resolve.locked_files import read_lock
+
+KIND = MachineKind(
+    name="Haswell",
+    arch="x86_64",
+    features=frozenset(),
+    python="cp311",
+    python_version="3.11.2",
+    libc=TargetLibc(family="glibc", floor="2.36"),
+)
+SHA = "ab" * 32
+
+
+def test_a_requirements_file_is_read_with_its_includes(tmp_path):
+    (tmp_path / "more.txt").write_text("polars>=1\n")
+    (tmp_path / "all.txt").write_text(
+        f"# a stack\nnumpy==2.4.6 \\\n  --hash=sha256:{SHA}\nfaiss-cpu ; python_version > '3' # x\n"
+        "-r more.txt\n\nnumpy==2.4.6\n--extra-index-url https://index.test\n-c bounds.txt\n"
+    )
+    (tmp_path / "bounds.txt").write_text("pandas<3\n")
+    found = read_requirements(["torch"], [tmp_path / "all.txt"])
+    faiss = 'faiss-cpu; python_version > "3"'
+    assert found.requirements == ("torch", "numpy==2.4.6", faiss, "polars>=1")
+    assert (found.constraints, found.indexes) == (("pandas<3",), ("https://index.test",))
+
+
+@pytest.mark.parametrize("line", ["--pre", "num py"])
+def test_an_invalid_line_is_refused_with_its_number(tmp_path, line):
+    path = tmp_path / "r.txt"
+    path.write_text(f"numpy\n{line}\n")
+    with pytest.raises(ConfigError, match=r"r\.txt, line 2"):
+        read_requirements([], [path])
+
+
+@pytest.mark.parametrize("line", ["-e .", "a @ http://x/a.whl", "./tree"])
+def test_a_source_that_is_on_no_index_is_refused(tmp_path, line):
+    path = tmp_path / "r.txt"
+    path.write_text(f"numpy\n{line}\n")
+    with pytest.raises(UsageError, match="a check reads the wheels of an index"):
+        read_requirements([], [path])
+    with pytest.raises(UsageError, match="'num py' is not a requirement"):
+        read_requirements(["num py"], [])
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, content):
+    path = tmp_path / "r.txt"
+    if content is not None:
+        path.write_bytes(content)
+    for read in (lambda: read_requirements([], [path]), lambda: read_lock(path)):
+        with pytest.raises(ConfigError, match=r"cannot be read|does not exist"):
+            read()
+
+
+def test_a_file_that_includes_itself_ends(tmp_path):
+    (tmp_path / "r.txt").write_text("-r r.txt\n")
+    with pytest.raises(ConfigError, match="names itself"):
+        read_requirements([], [tmp_path / "r.txt"])
+
+
+def wheel(name, tag="cp311-cp311-manylinux_2_17_x86_64"):
+    return f'{{ url = "https://index.test/{name}-1.0-{tag}.whl", hash = "sha256:{SHA}" }}'
+
+
+PROJECT = """
+[project]
+name = "app"
+version = "0.1"
+requires-python = ">=3.11"
+dependencies = ["numpy", "pywin32 ; sys_platform == 'win32'", "ray[tune]"]
+"""
+REGISTRY = 'source = { registry = "https://index.test" }'
+UV_LOCK = f"""
+version = 1
+requires-python = ">=3.11"
+[[package]]
+name = "app"
+version = "0.1"
+source = {{ virtual = "." }}
+dependencies = [
+  {{ name = "numpy" }},
+  {{ name = "pywin32", marker = "sys_platform == 'win32'" }},
+  {{ name = "ray", extra = ["tune"] }},
+]
+[[package]]
+name = "numpy"
+version = "1.0"
+{REGISTRY}
+wheels = [{wheel("numpy", "cp312-cp312-manylinux_2_17_x86_64")}, {wheel("numpy")}]
+[[package]]
+name = "pywin32"
+version = "1.0"
+{REGISTRY}
+wheels = [{wheel("pywin32", "cp311-cp311-win_amd64")}]
+[[package]]
+name = "ray"
+version = "1.0"
+{REGISTRY}
+wheels = [{wheel("ray")}]
+[package.optional-dependencies]
+tune = [{{ name = "tensorboardx" }}]
+serve = [{{ name = "starlette" }}]
+[[package]]
+name = "tensorboardx"
+version = "1.0"
+{REGISTRY}
+wheels = [{wheel("tensorboardx", "py3-none-any")}]
+[[package]]
+name = "starlette"
+version = "1.0"
+{REGISTRY}
+wheels = [{wheel("starlette", "py3-none-any")}]
+"""
+
+
+@pytest.fixture
+def uv_lock(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "uv.lock").write_text(UV_LOCK)
+    return tmp_path / "uv.lock"
+
+
+def test_a_uv_lock_gives_what_it_installs_on_the_kind(uv_lock):
+    found = locked_wheels(read_lock(uv_lock), KIND)
+    assert found.problem is None
+    assert [file.name for file in found.wheels] == ["numpy", "ray", "tensorboardx"]
+    assert found.wheels[0].file == "numpy-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
+    assert found.wheels[0].sha256 == SHA
+
+
+PYLOCK = """
+lock-version = "1.0"
+created-by = "a test"
+[[packages]]
+name = "numpy"
+version = "1.0"
+wheels = [{ url = "https://index.test/numpy-1.0-cp311-cp311-linux_x86_64.whl", size = 7,\
+ hashes = { sha256 = "%s" } }]
+[[packages]]
+name = "colorama"
+version = "1.0"
+marker = "os_name == 'nt'"
+wheels = [{ url = "https://index.test/colorama-1.0-py3-none-any.whl",\
+ hashes = { sha256 = "%s" } }]
+"""
+
+
+def test_a_pylock_gives_what_it_installs_on_the_kind(tmp_path):
+    path = tmp_path / "pylock.toml"
+    path.write_text(PYLOCK % (SHA, SHA))
+    (file,) = locked_wheels(read_lock(path), KIND).wheels
+    assert (file.name, file.sha256, file.size) == ("numpy", SHA, 7)
+
+
+def test_a_locked_package_without_a_wheel_is_named(uv_lock):
+    uv_lock.write_text(UV_LOCK.replace("cp311-cp311-manylinux_2_17_x86_64", "cp39-cp39-win32"))
+    assert "no wheel of numpy" in str(locked_wheels(read_lock(uv_lock), KIND).problem)
+
+
+@pytest.mark.parametrize("text", ["a = [", "a = 1"])
+def test_an_invalid_lock_is_refused(tmp_path, text):
+    (tmp_path / "uv.lock").write_text(text)
+    with pytest.raises(ConfigError, match=r"is not valid TOML|neither a uv\.lock"):
+        read_lock(tmp_path / "uv.lock")
