@@ -1,7 +1,7 @@
 """How much a rung is worth: hnswlib built for each, and the same search timed with each.
 
 `python -m benchmarks.rungs` needs g++ and an index; it prints the figures that
-fleetbuild/hardware/data/speeds.yml quotes.
+fleetbuild/extensions/catalogue/data/speeds.yml quotes.
 """
 
 from __future__ import annotations

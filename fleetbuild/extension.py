@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         Target,
     )
     from fleetbuild.models._base import Frozen
+    from fleetbuild.models.plan import MergedTargets
+    from fleetbuild.models.problem import Problem
     from fleetbuild.models.result import LabelResult
     from fleetbuild.models.revocation import Revocations
     from fleetbuild.models.serving import InUse, Serving
@@ -66,6 +68,25 @@ class EmitKind(NamedTuple):
                 "Repair or uninstall the package of that module.",
             ) from problem
         return function
+
+
+class PlanBasis(NamedTuple):
+    """What a plan is made from."""
+
+    inventory: Inventory
+    facts: Mapping[str, Facts]
+    config: Config
+    builders: Sequence[str]  # the nodes that build.builders names
+
+
+class Members(NamedTuple):
+    """What a plan is made for in place of the nodes, which then only build."""
+
+    facts: Mapping[str, Facts]  # of a machine of each kind, by name
+    builders: Mapping[str, tuple[str, ...]]  # the nodes that can build for each
+    # Takes the group of each member, and the problems of members that are blocked. It returns the
+    # fields `nodes`, `targets` and `fingerprint` of the plan.
+    plan_fields: Callable[[Mapping[str, str], Mapping[str, Problem]], Mapping[str, Any]]
 
 
 class FollowedRun(NamedTuple):
@@ -180,6 +201,49 @@ class Extension:
 
         Called when a plan is made from a cluster instead of an inventory.
         """
+        return None
+
+    def facts_in_image(
+        self, basis: PlanBasis, *, timeout: float | None, forks: int
+    ) -> Mapping[str, Facts] | None:
+        """Return the facts with what builds find in the image of build.container on each node.
+
+        Called before a plan if that names an image. Without a `timeout` no node can be asked,
+        because the plan is made from captures.
+        """
+        return None
+
+    def members(self, names: Sequence[str], basis: PlanBasis) -> Members | None:
+        """Return what to plan for in place of the nodes.
+
+        Called when a plan is made and --target or targets: names kinds of machines.
+        """
+        return None
+
+    def merge(
+        self,
+        targets: Mapping[str, Target],
+        features: Mapping[str, Collection[str]],
+        facts: Mapping[str, Facts],
+        packages: Sequence[Any],
+        config: Config,
+    ) -> MergedTargets | None:
+        """Return the target of each node where groups share wheels.
+
+        Called each time nodes are grouped. `targets` and the CPU `features` are of each node that
+        can be planned for; a package has a name, a version and a recipe.
+        """
+        return None
+
+    def explain(self, plan: Plan, name: str) -> Sequence[str]:
+        """Return lines for `fleetbuild explain NAME`. Called for a node, a group or another name.
+
+        Of another name, the first line is a heading.
+        """
+        return ()
+
+    def plan_table(self, plan: Plan) -> Any:
+        """Return what rich prints below the table of a plan, or None. Called by `plan`."""
         return None
 
     def plan_fields(self, config: Config) -> Mapping[str, Any]:

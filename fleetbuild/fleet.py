@@ -17,7 +17,7 @@ import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.config import base_folder, config_model, find_config, load_config
 from fleetbuild.errors import BlockedError, PlanFileError, UsageError
-from fleetbuild.extension import extensions
+from fleetbuild.extension import PlanBasis, extensions
 from fleetbuild.models import (
     Cluster,
     Config,
@@ -204,7 +204,6 @@ class Fleet:
         else the nodes are probed.
         """
         from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
-        from fleetbuild.probe.facts import with_containers
 
         source: FactsSource = "captures" if captures is not None else "probe"
         if self._cluster_facts is not None:
@@ -212,11 +211,8 @@ class Fleet:
         config = self.config
         facts = asked = self.probe(captures=captures, on_event=on_event) if facts is None else facts
         builders = named_builders(self.inventory, config, self._secrets)
-        image = config.build.container
-        if image and source != "cluster" and config.build.policy != "published":
-            asking = source == "probe"
-            look = self._access(config.install.path).look_into_image if asking else None
-            facts = with_containers(self.inventory, facts, image, builders, look)
+        if source != "cluster" and config.build.policy != "published":
+            facts = self._in_image(facts, builders, asks=source == "probe")
         self._set_aside_damaged_result(on_event)
         plan = plan_fleet(
             self.inventory,
@@ -234,6 +230,23 @@ class Fleet:
         )
         self._made_now = plan.digest if asked is self._probed[0] else None
         return plan
+
+    def _in_image(
+        self, facts: Mapping[str, Facts], builders: Sequence[str], *, asks: bool
+    ) -> Mapping[str, Facts]:
+        """Return the facts with what builds find in the image of build.container, if it is set."""
+        if self.config.build.container is None:
+            return facts
+        basis = PlanBasis(self.inventory, facts, self.config, builders)
+        timeout = (self._timeout or TIMEOUT) if asks else None
+        for extension in extensions():
+            found = extension.facts_in_image(basis, timeout=timeout, forks=self._forks)
+            if found is not None:
+                return found
+        raise UsageError(
+            "No extension of this fleetbuild builds in containers, as build.container asks.",
+            "Remove build.container, or install fleetbuild with its extensions.",
+        )
 
     def save_plan(self, plan: Plan, path: Path | str | None = None) -> Path:
         """Write a plan to `path`, or to where `apply` and all later calls look for it."""

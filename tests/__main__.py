@@ -22,7 +22,7 @@ _FLEET = sorted(
 # Coverage is measured of the pure rooms, and doubles the time of every Python that it traces.
 _COVERED = ("--cov", "--cov-report=")
 _PURE = {"hardware", "models", "plan", "probe", "recipes"}
-_PURE_EXTENSION = "tests/extensions/kubernetes"
+_PURE_EXTENSIONS = ("tests/extensions/catalogue", "tests/extensions/kubernetes")
 # Unit tests that start programs take as long as all others.
 _PROGRAMS = {"audit", "collection", "docs", "emit", "packaging", "roles", "store"}
 _UNIT = sorted({Path(*path.parts[:3]) for path in Path("tests/unit").rglob("test_*.py")})
@@ -30,7 +30,7 @@ _EXTENSIONS = sorted({str(path.parent) for path in Path("tests/extensions").glob
 # The longest first, so that no core waits for the last one.
 PARTS: Mapping[str, Sequence[str]] = {
     "programs": (*(f"tests/unit/{name}" for name in sorted(_PROGRAMS)), "tests/hostile"),
-    "pure": (*(f"tests/unit/{name}" for name in sorted(_PURE)), _PURE_EXTENSION, *_COVERED),
+    "pure": (*(f"tests/unit/{name}" for name in sorted(_PURE)), *_PURE_EXTENSIONS, *_COVERED),
     "fleet-2": _FLEET[2::6],
     "molecule": ("tests/molecule",),
     "fleet-1": _FLEET[1::6],
@@ -45,7 +45,7 @@ PARTS: Mapping[str, Sequence[str]] = {
         *(str(path) for path in _UNIT if path.name not in _PURE | _PROGRAMS),
         "tests/contract",
     ),
-    "extensions": tuple(path for path in _EXTENSIONS if path != _PURE_EXTENSION),
+    "extensions": tuple(path for path in _EXTENSIONS if path not in _PURE_EXTENSIONS),
     "simulation": ("tests/simulation",),
 }
 # The tests on nodes wait about half of their time, and a lab with its builds takes 2 GB.

@@ -30,7 +30,6 @@ from fleetbuild.config import base_folder
 from fleetbuild.extension import FollowedRun, Follower, extensions
 from fleetbuild.models import (
     Config,
-    Container,
     Facts,
     Inventory,
     Manifest,
@@ -45,7 +44,6 @@ from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.role_parameters import RemoveSpec
 from fleetbuild.models.serving import Serving
 from fleetbuild.plan.document.fingerprint import changes_since_plan
-from fleetbuild.probe.containers import look_into_image
 from fleetbuild.probe.facts import probe_nodes
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
@@ -93,10 +91,6 @@ class FleetAccess:
         for node in nodes:
             if interpreter := interpreter_for_modules(node, facts[node.name]):
                 self._interpreters[node.name] = interpreter
-
-    def look_into_image(self, nodes: Sequence[Node], image: str) -> Mapping[str, Container]:
-        """Return what the image of build.container holds on each of these nodes."""
-        return look_into_image(nodes, image, timeout=self.timeout, forks=self.forks)
 
     def run_hook(self, call: HookCall) -> Mapping[str, HookFailure]:
         """Run a hook for its nodes; return the failures by node."""

@@ -229,7 +229,7 @@ class PackageOptions(OptionGroup):
             constraints=self.constraint or (),
             lock=self.lock,
             groups=self.group or (),
-            others=bool(self.package),
+            has_packages=bool(self.package),
         )
 
 

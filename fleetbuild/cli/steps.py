@@ -15,6 +15,7 @@ import fleetbuild
 from fleetbuild.cli.options import ClusterOptions, NodeOptions
 from fleetbuild.cli.session import Session, at_terminal
 from fleetbuild.cli.show.progress import listening, waiting
+from fleetbuild.extension import extensions
 
 if TYPE_CHECKING:
     from fleetbuild import (
@@ -194,11 +195,9 @@ def show_plan(run: Session, fleet: Fleet, plan: Plan, probing: float, resolving:
     out = run.out
     out.say(plan_report.heading(plan, probing, resolving), *plan_report.shared_lines(plan), "")
     out.show(plan_report.plan_body(plan, out.columns))
-    if plan.tradeoffs:
-        from fleetbuild.cli.show.tradeoffs import tradeoff_table
-
+    for table in filter(None, (each.plan_table(plan) for each in extensions())):
         out.say("")
-        out.show(tradeoff_table(plan))
+        out.show(table)
     seconds = fleet.step_seconds(plan)
     out.say("", *plan_report.plan_ending(plan, seconds, verbose=out.verbose))
 

@@ -84,6 +84,13 @@ class Grouping(Frozen):
         None, ge=1, description="the most wheel sets: groups are merged to reach it at least cost"
     )
 
+    @property
+    def merges(self) -> str | None:
+        """The key that asks to merge groups, if one does."""
+        if self.max_wheel_sets is not None:
+            return "max_wheel_sets"
+        return "optimize_for: compatibility" if self.optimize_for == "compatibility" else None
+
 
 class Build(Frozen):
     """How and where wheels are built."""

@@ -298,6 +298,14 @@ class Tradeoff(Frozen):
     losses: tuple[Loss, ...] = ()
 
 
+class MergedTargets(Frozen):
+    """The target of each node after groups were merged."""
+
+    targets: dict[str, Target]
+    merged_from: dict[str, str] = {}  # node -> its group without merging
+    tradeoffs: tuple[Tradeoff, ...] = ()
+
+
 class Plan(Frozen):
     """An exact, versioned statement of what an apply will do. It holds no secrets."""
 

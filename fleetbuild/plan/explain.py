@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fleetbuild.errors import UsageError
-from fleetbuild.extension import Evidence, find_evidence
+from fleetbuild.extension import Evidence, extensions, find_evidence
 from fleetbuild.hardware.cuda import newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_of_device
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
@@ -21,14 +21,12 @@ from fleetbuild.models import (
     Plan,
     PlannedGroup,
     PlannedNode,
-    PlannedTarget,
     PlannedWheel,
 )
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import VERDICT_WORDS
 from fleetbuild.plan.decide.compatibility.compilers import compiler_of
 from fleetbuild.plan.decide.compatibility.constraints import OLDEST, sm_list
-from fleetbuild.plan.decide.merging.tradeoffs import explain_group_merges, explain_node_merge
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.facts import facts_from
 from fleetbuild.state import StateDir
@@ -109,9 +107,9 @@ def explain_node(
 
     `changing` says that an apply has begun to change the node and has not heard how that ended.
     """
-    if target := plan.targets.get(name):
-        return _target_lines(name, target)
-    node = plan.nodes.get(name)
+    node, additions = plan.nodes.get(name), _additions(plan, name)
+    if node is None and additions:
+        return [additions[0], *(f"  {line}" for line in additions[1:])]
     if node is None:
         targets = f"its targets: {', '.join(plan.targets)}; " if plan.targets else ""
         raise UsageError(
@@ -133,7 +131,7 @@ def explain_node(
             "  CPU, GPUs and interpreters: not known, because the plan was made from captures; "
             "repeat --facts to show them"
         )
-    lines += [f"  {line}" for line in explain_node_merge(plan, name)]
+    lines += [f"  {line}" for line in additions]
     lines += [f"  warning: {warning}" for warning in node.warnings]
     if not node.group:
         return lines
@@ -160,7 +158,7 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
         f"  representative: {_describe_builder(group.representative, facts)}",
         f"  fallbacks: {', '.join(group.fallbacks) or 'none'}",
     ]
-    lines += [f"  {line}" for line in explain_group_merges(plan, name)]
+    lines += [f"  {line}" for line in _additions(plan, name)]
     for wheel in group.wheels:
         lines += [*_wheel_lines(wheel), *_build_lines(wheel)]
     if group.dependencies is None:
@@ -171,23 +169,16 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
     return lines
 
 
+def _additions(plan: Plan, name: str) -> list[str]:
+    """Return the lines that extensions add for this name."""
+    return [line for extension in extensions() for line in extension.explain(plan, name)]
+
+
 def _members(plan: Plan, group: PlannedGroup) -> str:
     if group.nodes:
         return f"{count(len(group.nodes), 'node')}: {', '.join(group.nodes)}"
     names = [name for name, target in plan.targets.items() if target.group == group.name]
     return f"{count(len(names), 'named target')}: {', '.join(names)}; nothing is installed"
-
-
-def _target_lines(name: str, target: PlannedTarget) -> list[str]:
-    """Return what a named target gets, and which nodes can and cannot build for it."""
-    into = f", in group {target.group}" if target.group else ""
-    lines = [f"{name}: named target, {target.state}{into}"]
-    if target.reason:
-        lines.append(f"  because: {target.reason}")
-    if target.fix:
-        lines.append(f"  fix: {target.fix}")
-    lines.append(f"  nodes that can build for it: {', '.join(target.builders) or 'none'}")
-    return lines + [f"  cannot build: {why}" for why in target.refused.values()]
 
 
 def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
@@ -204,7 +195,7 @@ def _cpu_lines(plan: Plan, facts: Facts, node: PlannedNode) -> list[str]:
         lines.append(
             f"  hidden by its {whose}: {', '.join(facts.hypervisor_masked)} (its model has them)"
         )
-    # For a merged group, explain_node_merge() says why.
+    # For a merged group, the extension that merged it says why.
     if detected and node.group and not node.merged_from:
         rung = _group(plan, node.group).target.isa
         best = "the best that its recipes build for (grouping: rungs, optimize_for)"

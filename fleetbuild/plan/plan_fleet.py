@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.config import base_folder, with_absolute_playbooks
-from fleetbuild.errors import BlockedError, ConfigError, InventoryError
-from fleetbuild.extension import Evidence, find_evidence
+from fleetbuild.errors import BlockedError, ConfigError, InventoryError, UsageError
+from fleetbuild.extension import Evidence, Members, PlanBasis, extensions, find_evidence
 from fleetbuild.models import Config, Event, Facts, Inventory, OnEvent, Plan, ignore, now
 from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.plan import FactsSource
@@ -29,7 +29,6 @@ from fleetbuild.plan.decide.blocked import (
     nodes_without_space,
 )
 from fleetbuild.plan.decide.group_fleet import GroupedFleet, group_fleet
-from fleetbuild.plan.decide.named_targets import NamedTarget, name_targets
 from fleetbuild.plan.decide.packages import (
     Package,
     choose_packages,
@@ -112,12 +111,13 @@ def plan_fleet(
         pythons=pythons,
     )
     _refuse_revoked(wanted, revoked)
-    named: tuple[NamedTarget, ...] = ()
-    if names := targets or config.targets:
-        _refuse_in_cluster(facts_source)
-        named = name_targets(names, inventory, facts, config, builders)
+    names = targets or config.targets
+    basis = PlanBasis(inventory, facts, config, builders)
+    members = _members(names, basis) if names else None
 
-    group = partial(group_fleet, inventory, facts, config=config, builders=builders, named=named)
+    group = partial(
+        group_fleet, inventory, facts, config=config, builders=builders, members=members
+    )
     evidence = find_evidence(store.fetch)
     planner = _Planner(group, inventory, facts, config, store, evidence, on_event)
     fleet = group(wanted)
@@ -153,7 +153,7 @@ def plan_fleet(
         wanted,
         config,
         drafted=drafted,
-        named=named,
+        members=members,
         locks=locks,
         store=store.floors(),
         created=now("seconds"),
@@ -166,7 +166,7 @@ def plan_fleet(
             **(requirements.files if requirements else {}),
         },
         revoked=revoked,
-        left=StateDir(state_dir).left_there(config.release),
+        expected=StateDir(state_dir).left_there(config.release),
     )
 
 
@@ -179,13 +179,15 @@ def fleet_pythons(config: Config, facts: Mapping[str, Facts]) -> tuple[str, ...]
     return tuple(oldest[minor] for minor in sorted(oldest)) or ("3.11.0",)
 
 
-def _refuse_in_cluster(facts_source: FactsSource) -> None:
-    if facts_source == "cluster":
-        raise ConfigError(
-            "Named targets need nodes that build, which fleetbuild reaches by SSH; the Nodes of a "
-            "cluster build in Jobs, each for its own kind.",
-            "Remove targets: from the configuration, or plan from an inventory.",
-        )
+def _members(names: Sequence[str], basis: PlanBasis) -> Members:
+    """Return what an extension plans for in place of the nodes."""
+    for extension in extensions():
+        if members := extension.members(names, basis):
+            return members
+    raise UsageError(
+        "No extension of this fleetbuild plans for named targets.",
+        "Leave out --target and targets:, or install fleetbuild with its extensions.",
+    )
 
 
 def _refuse_revoked(packages: Sequence[Package], revoked: Revocations) -> None:

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from fleetbuild.models import (
     Capture,
-    Container,
     Facts,
-    Inventory,
     Node,
     OnEvent,
     Unreachable,
@@ -73,37 +71,6 @@ def last_facts(state: StateDir, nodes: Sequence[Node]) -> tuple[dict[str, Facts]
     }
     probed = [node for node in nodes if node.name in ages]
     return (stored_facts(state.facts, probed) if probed else {}), ages
-
-
-def with_containers(
-    inventory: Inventory,
-    facts: Mapping[str, Facts],
-    image: str,
-    builders: Sequence[str],
-    look: Callable[[Sequence[Node], str], Mapping[str, Container]] | None,
-) -> dict[str, Facts]:
-    """Return the facts with what build.container's image holds on each node that may build.
-
-    Without named `builders`, all may. `look` asks nodes; without it, no node can be asked.
-    """
-    named = {*builders, *(node.name for node in inventory.nodes if node.builder)}
-    apart = Container(image=image, problem="is not among build.builders")
-    if look is None:
-        apart = Container(
-            image=image,
-            problem=f"cannot be asked for the image {image}: this plan is made from captures",
-            fix="Plan without --facts, or without build.container.",
-        )
-    asked = [
-        node
-        for node in inventory.nodes
-        if look and (not named or node.name in named) and facts[node.name].state == "ok"
-    ]
-    containers = look(asked, image) if look and asked else {}
-    return {
-        name: node_facts.model_copy(update={"container": containers.get(name, apart)})
-        for name, node_facts in facts.items()
-    }
 
 
 def facts_from(captures: Mapping[str, Capture | Unreachable]) -> dict[str, Facts]:

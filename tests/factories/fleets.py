@@ -151,7 +151,7 @@ def planned(
     builders: Any = (),
     facts_source: Any = "probe",
     revoked: Revocations = NOTHING_REVOKED,
-    left: Mapping[str, NodeResult] = MappingProxyType({}),
+    expected: Mapping[str, NodeResult] = MappingProxyType({}),
     **more: Any,
 ) -> Plan:
     """The plan of this fleet, with everything locked unless said otherwise."""
@@ -168,7 +168,7 @@ def planned(
         created="2026-01-01T00:00:00+00:00",
         facts_source=facts_source,
         revoked=revoked,
-        left=left,
+        expected=expected,
     )
 
 

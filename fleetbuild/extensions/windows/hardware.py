@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 
-import yaml
-
+from fleetbuild.hardware.data import load
 from fleetbuild.hardware.rungs import Rung
 from fleetbuild.text import version_key
 
-_DATA = yaml.safe_load(files(__package__ or "").joinpath("data/windows.yml").read_text("utf-8"))
+_DATA = load("windows.yml", __package__)
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 _AVX_STATE, _AVX512_STATE = 0x7, 0xE7
 _MINIMUM = "14.20"  # Visual Studio 2019

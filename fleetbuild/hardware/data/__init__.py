@@ -11,8 +11,8 @@ import yaml
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def load(name: str) -> dict[str, Any]:
-    """Return a data file of this package, parsed."""
-    text = files(__name__).joinpath(name).read_text("utf-8")
+def load(name: str, package: str = "fleetbuild.hardware") -> dict[str, Any]:
+    """Return a data file of a package, parsed."""
+    text = files(package).joinpath("data", name).read_text("utf-8")
     document: dict[str, Any] = yaml.load(text, _LOADER)  # noqa: S506 (it is the safe one)
     return document

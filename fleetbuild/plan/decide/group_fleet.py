@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetbuild.models import PYTORCH, Config, Facts, Inventory
+from fleetbuild.errors import ConfigError
+from fleetbuild.extension import Members, extensions
+from fleetbuild.models import PYTORCH, Config, Facts, Inventory, Target
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.plan import MergedTargets
 from fleetbuild.models.problem import Problem
 from fleetbuild.plan.decide.compatibility.toolkits import (
     Toolkit,
@@ -17,9 +20,6 @@ from fleetbuild.plan.decide.compatibility.toolkits import (
 )
 from fleetbuild.plan.decide.eligibility import Eligibility, assess_nodes, assess_target
 from fleetbuild.plan.decide.groups import DraftGroup, group_members, node_targets
-from fleetbuild.plan.decide.merging.costs import toolkit_conflicts
-from fleetbuild.plan.decide.merging.tradeoffs import MergedTargets, merge_targets
-from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.packages import Package, cuda_floors, versions_of
 from fleetbuild.plan.decide.wheels.builders import choose_builders
 
@@ -29,7 +29,7 @@ Problems = Mapping[str, Problem]  # by node, or by named target
 class GroupedFleet(Frozen):
     """Eligibility of nodes, and their groups with a toolkit each. No index has a say in it.
 
-    In a plan for named targets, these take the place of nodes.
+    In a plan for other members than nodes, these take the place of nodes.
     """
 
     eligibility: dict[str, Eligibility]
@@ -45,31 +45,29 @@ def group_fleet(
     config: Config,
     *,
     builders: Sequence[str] = (),
-    named: Sequence[NamedTarget] = (),
+    members: Members | None = None,
     blocked: Problems | None = None,
 ) -> GroupedFleet:
-    """Return the groups of this fleet, or of `named` targets that its nodes build for.
+    """Return the groups of this fleet, or of the `members` that its nodes build for.
 
-    `blocked` has the problems of nodes or targets to leave out.
+    `blocked` has the problems of nodes or members to leave out.
     """
-    if named:
-        members = {target.name: target.facts for target in named if target.facts}
-        eligibility = {name: assess_target(members[name], packages, config) for name in members}
-        preferred = {name for target in named for name in target.builders}
+    if members:
+        machines = members.facts
+        eligibility = {name: assess_target(machines[name], packages, config) for name in machines}
+        preferred = {name for names in members.builders.values() for name in names}
     else:
-        members = dict(facts)
+        machines = facts
         eligibility = assess_nodes(inventory, facts, packages, config)
         preferred = {*builders, *(node.name for node in inventory.nodes if node.builder)}
     eligibility |= _mark_blocked(eligibility, blocked or {})
-    targets = node_targets(eligibility, members)
+    targets = node_targets(eligibility, machines)
     merged = MergedTargets(targets=targets)
-    if not named:  # each named target stays as it is
-        recipes = [package.recipe for package in packages]
-        sharing = toolkit_conflicts(targets, facts, packages, config)
-        merged = merge_targets(targets, eligibility, recipes, config, sharing)
-    groups = group_members(merged.targets, eligibility, members, packages, config)
-    if named:
-        groups = tuple(_without_nodes(group, named) for group in groups)
+    if not members:
+        merged = _merged(targets, eligibility, facts, packages, config) or merged
+    groups = group_members(merged.targets, eligibility, machines, packages, config)
+    if members:
+        groups = tuple(_without_nodes(group, members) for group in groups)
     groups, problems = _with_toolkits(
         groups, packages, eligibility, facts=facts, preferred=sorted(preferred), config=config
     )
@@ -79,9 +77,29 @@ def group_fleet(
     )
 
 
-def _without_nodes(group: DraftGroup, named: Sequence[NamedTarget]) -> DraftGroup:
-    """Return a group of named targets: it has no nodes, and the nodes of its first target build."""
-    builders = next(target.builders for target in named if target.name in group.members)
+def _merged(
+    targets: Mapping[str, Target],
+    eligibility: Mapping[str, Eligibility],
+    facts: Mapping[str, Facts],
+    packages: Sequence[Package],
+    config: Config,
+) -> MergedTargets | None:
+    """Return what an extension made of these targets, if one did."""
+    features = {name: eligibility[name].features for name in targets}
+    for extension in extensions():
+        if merged := extension.merge(targets, features, facts, packages, config):
+            return merged
+    if key := config.grouping.merges:
+        raise ConfigError(
+            f"No extension of this fleetbuild merges groups, as grouping.{key} asks.",
+            f"Remove grouping.{key.partition(':')[0]}, or install fleetbuild with its extensions.",
+        )
+    return None
+
+
+def _without_nodes(group: DraftGroup, members: Members) -> DraftGroup:
+    """Return a group without nodes, for whose first member these nodes build."""
+    builders = members.builders[min(group.members)]
     return group.model_copy(update={"nodes": (), "builders": builders})
 
 

@@ -1,68 +1,19 @@
-"""Named targets: kinds of machines to build for, although the inventory has no such node.
-
-In: names such as sm89-avx2-cp311, the nodes that may build, and their facts. Out: for each target
-the facts of a machine with exactly its hardware, from which groups without nodes are made.
-"""
+"""Read the name of a target, such as sm89-avx2-cp311: a kind of machine to build or judge for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.hardware.gpus import SMS, sm_order
 from fleetbuild.hardware.machine_names import read_machine_name
-from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS, best
-from fleetbuild.models import Config, Facts, Inventory, Python, Target, TargetLibc
-from fleetbuild.models._base import Frozen
-from fleetbuild.plan.decide.wheels.builders import fit_to_build
-from fleetbuild.text import version_key
+from fleetbuild.models import Target, TargetLibc
 
 _NAME = re.compile(
     r"(?P<sms>cpu|sm\d{2,3}(?:\.sm\d{2,3})*)-(?P<isa>.+)-(?P<python>cp3\d{1,2}t?)(?P<musl>-musl)?",
     re.ASCII,
 )
-_BASELINE = ("sse2",)  # every x86-64 CPU has it; a node without flags would count as unread
-_SHOWN = 3  # nodes whose refusal a reason gives in full
-
-
-class NamedTarget(Frozen):
-    """A target that the user named, or the reason why no node can build for it.
-
-    Its libc floor is the oldest C library among the nodes that can build for it.
-    """
-
-    target: Target
-    facts: Facts | None = None  # of a machine of just this kind; None if no node can build
-    builders: tuple[str, ...] = ()  # nodes that can build for it
-    refused: dict[str, str] = {}  # other nodes that were considered -> why they cannot
-    reason: str | None = None
-    fix: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The target's name, such as sm89-avx2-cp311."""
-        return self.target.name
-
-
-def name_targets(
-    names: Sequence[str],
-    inventory: Inventory,
-    facts: Mapping[str, Facts],
-    config: Config,
-    builders: Sequence[str] = (),
-) -> tuple[NamedTarget, ...]:
-    """Return the named targets, each once, sorted by name. `builders` are named by build.builders;
-    without any named builder, every node may build."""
-    _refuse_merging(config)
-    named = sorted({*builders, *(node.name for node in inventory.nodes if node.builder)})
-    candidates = named or [node.name for node in inventory.nodes if not node.skip]
-    targets = {target.name: target for target in map(parse_target, names)}
-    return tuple(
-        _named_target(targets[name], candidates, facts, chosen=bool(named))
-        for name in sorted(targets)
-    )
 
 
 def parse_target(name: str) -> Target:
@@ -98,75 +49,3 @@ def parse_target(name: str) -> Target:
         python=match["python"],
         libc=TargetLibc(family="musl" if match["musl"] else "glibc", floor=""),
     )
-
-
-def _refuse_merging(config: Config) -> None:
-    grouping = config.grouping
-    for key, merges in (
-        ("max_wheel_sets", grouping.max_wheel_sets is not None),
-        ("optimize_for: compatibility", grouping.optimize_for == "compatibility"),
-    ):
-        if merges:
-            raise ConfigError(
-                f"grouping.{key} merges groups, but each named target gets wheels of its own.",
-                f"Remove grouping.{key.partition(':')[0]}, or name fewer targets.",
-            )
-
-
-def _named_target(
-    target: Target, candidates: Collection[str], facts: Mapping[str, Facts], *, chosen: bool
-) -> NamedTarget:
-    pythons: dict[str, Python] = {}
-    libcs: dict[str, str] = {}
-    refused: dict[str, str] = {}
-    for name in candidates:
-        known = facts.get(name)
-        # With the node's own libc as the floor, only the libc family can be wrong.
-        libc = known.for_builds.libc if known else None
-        own = libc.version if libc else ""
-        answer = fit_to_build(name, target.with_floor(own), facts)
-        if isinstance(answer, Python):
-            pythons[name], libcs[name] = answer, own
-        else:
-            refused[name] = answer.reason
-    if not pythons:
-        return NamedTarget(target=target, refused=refused, **_no_builder(target, refused, chosen))
-    floor = min(libcs.values(), key=version_key)
-    able = [name for name in pythons if libcs[name] == floor]
-    family = target.libc.family
-    refused |= {
-        name: f"{name} has {family} {libcs[name]}, and {able[0]} has the older {floor}"
-        for name in pythons
-        if name not in able
-    }
-    target = target.with_floor(floor)
-    oldest = facts[able[0]].for_builds
-    known = Facts(
-        arch=target.arch,
-        isa=target.isa,
-        features=target.features or _BASELINE,
-        sms=target.sms,
-        libc=oldest.libc,
-        libstdcxx=oldest.libstdcxx,
-        pythons=(pythons[able[0]],),
-    )
-    return NamedTarget(target=target, facts=known, builders=tuple(able), refused=refused)
-
-
-def _no_builder(target: Target, refused: Mapping[str, str], chosen: bool) -> dict[str, str]:
-    whose = "of the named builders " if chosen else ""
-    said = "; ".join(list(refused.values())[:_SHOWN]) or "the inventory has no nodes"
-    if len(refused) > _SHOWN:
-        said += f"; and {len(refused) - _SHOWN} more"
-    needs = ", ".join(
-        (
-            f"an {target.arch} CPU with {target.isa}",
-            f"{target.libc.family}",
-            f"Python {python_of(target.python)} with venv",
-        )
-    )
-    where = "name it in build.builders" if chosen else "add it to the inventory"
-    return {
-        "reason": f"No node {whose}can build for {target.name}: {said}.",
-        "fix": f"A builder needs {needs}: {where}, and plan again.",
-    }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from fleetbuild.extension import node_fields, plan_fields
+from fleetbuild.extension import Members, node_fields, plan_fields
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import (
     Config,
@@ -33,7 +33,6 @@ from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.plan.decide.compatibility.beyond_target import sm_problem
 from fleetbuild.plan.decide.groups import DraftGroup
-from fleetbuild.plan.decide.named_targets import NamedTarget
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.resolution import MISSING, Locks, Resolution
 from fleetbuild.plan.decide.wheels.draft import DraftWheel, PlanDraft
@@ -42,11 +41,6 @@ from fleetbuild.plan.decide.wheels.keys import release_id
 from fleetbuild.plan.decide.wheels.plan_wheel import StoreView, plan_wheel
 from fleetbuild.plan.document.fingerprint import RUNG_FEATURES, fingerprint
 from fleetbuild.plan.document.serialize import with_digest
-from fleetbuild.plan.document.targets import (
-    builder_fingerprints,
-    builder_nodes,
-    planned_target,
-)
 from fleetbuild.plan.document.warnings import (
     packages_without_recipe,
     plan_warnings,
@@ -68,7 +62,6 @@ class _PlanInputs:
     drafted: PlanDraft
     locks: Locks
     store: StoreView
-    named: Sequence[NamedTarget] = ()
 
     def closure(self, group: DraftGroup) -> Resolution:
         """Return the dependencies that the group installs with its wheels."""
@@ -110,16 +103,16 @@ def make_plan(
     timeout: float | None = None,
     config_file: str | None = None,
     options: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    named: Sequence[NamedTarget] = (),
+    members: Members | None = None,
     revoked: Revocations = NOTHING_REVOKED,
-    left: Mapping[str, NodeResult] = MappingProxyType({}),
+    expected: Mapping[str, NodeResult] = MappingProxyType({}),
 ) -> Plan:
     """Return the plan for this draft, with these locks, this store and these revocations.
 
-    With `named` targets, groups have no nodes, and the nodes only build. `left` maps nodes to what
-    an apply or a rollback left there.
+    With `members`, groups have no nodes, and the nodes only build. `expected` maps nodes to
+    what an apply or a rollback left there.
     """
-    inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store, named)
+    inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store)
     problems = inputs.problems()
     wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
     for wheel in drafted.wheels:
@@ -138,11 +131,14 @@ def make_plan(
         problems = {**groups_without_isolation(wheels, facts), **problems}
     problems |= _revoked_groups(inputs, wheels, revoked)
     groups = tuple(_group(inputs, group, wheels, problems) for group in drafted.groups)
-    if named:
-        nodes = builder_nodes(inventory, facts, config)
+    if members:
+        fields = _of_members(members, drafted, problems)
     else:
         groups = _reuse_installed_wheels(groups)
-        nodes = _nodes(inputs, groups, problems)
+        fields = {
+            "nodes": _nodes(inputs, groups, problems),
+            "fingerprint": _fingerprints(inputs),
+        }
     missing = inputs.missing_lock()
     plan = Plan(
         created=created,
@@ -166,27 +162,37 @@ def make_plan(
         else None,
         cache=config.build.cache,
         isolation=config.build.isolation,
-        fingerprint=_fingerprints(inputs),
-        nodes=nodes,
-        targets={each.name: planned_target(each, drafted, problems) for each in named},
+        **fields,
         groups=groups,
         tradeoffs=drafted.merged.tradeoffs,
         rollout=config.rollout,
         warnings=(
             *plan_warnings(drafted.wheels, groups, facts, packages, config),
-            *rolled_back(groups, facts, config.release, left),
+            *rolled_back(groups, facts, config.release, expected),
             *unread_sources(locks.sources),
             *packages_without_recipe(packages, locks.sources),
         ),
-        summary=_summary(nodes, groups),
+        summary=_summary(fields["nodes"], groups),
     )
     return with_digest(plan)
 
 
+def _of_members(
+    members: Members, drafted: PlanDraft, problems: Mapping[str, Problem]
+) -> Mapping[str, Any]:
+    """Return the fields of a plan whose groups have these members."""
+    groups = {name: group.name for group in drafted.groups for name in group.members}
+    blocked = {
+        name: Problem(each.reason or "", each.fix or "")
+        for name, each in drafted.eligibility.items()
+        if each.state != "ok"
+    }
+    blocked |= {name: problems[group] for name, group in groups.items() if group in problems}
+    return members.plan_fields(groups, blocked)
+
+
 def _fingerprints(inputs: _PlanInputs) -> dict[str, dict[str, Any]]:
-    """Return the fingerprint of each node that is planned for, or that may build for a target."""
-    if inputs.named:
-        return builder_fingerprints(inputs.named, inputs.facts)
+    """Return the fingerprint of each node that is planned for."""
     return {
         name: fingerprint(inputs.facts[name], assessed.python)
         for name, assessed in inputs.drafted.eligibility.items()

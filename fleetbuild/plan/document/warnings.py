@@ -26,16 +26,16 @@ def rolled_back(
     groups: Sequence[PlannedGroup],
     facts: Mapping[str, Facts],
     release: str,
-    left: Mapping[str, NodeResult],
+    expected: Mapping[str, NodeResult],
 ) -> Iterator[str]:
     """Yield the nodes that this plan changes though a rollback left what they serve."""
     names = [
         name
         for group in groups
         for name in group.installs.upgrade
-        if name in left
-        and left[name].state == "rolled_back"
-        and left[name].release_id == facts[name].release[release].id
+        if name in expected
+        and expected[name].state == "rolled_back"
+        and expected[name].release_id == facts[name].release[release].id
     ]
     if names:
         yield f"{fold(names)}: rolled back to the release that serves now. This plan changes it."

@@ -63,7 +63,7 @@ class RequirementList(Frozen):
 def listed_packages(config: Config, folder: Path) -> RequirementList:
     """Return what the files hold that fleetbuild.yml names; `folder` is where its paths begin."""
     return read_requirement_files(
-        others=bool(config.packages),
+        has_packages=bool(config.packages),
         requirements=config.requirements,
         constraints=config.constraints,
         lock=config.lock,
@@ -78,13 +78,13 @@ def read_requirement_files(
     constraints: Sequence[str | Path] = (),
     lock: str | Path | None = None,
     groups: Sequence[str] = (),
-    others: bool = False,
+    has_packages: bool = False,
     folder: Path = Path(),
 ) -> RequirementList:
     """Return what these files hold together. Groups belong to the lock, else to pyproject.toml.
 
-    A lock names the packages only if nothing else does: no file, no group and no `others`. Else it
-    only bounds versions.
+    A lock names the packages only if nothing else does: no file, no group and, by `has_packages`,
+    no list. Else it only bounds versions.
     """
     found = RequirementList()
     for path in requirements:
@@ -96,7 +96,7 @@ def read_requirement_files(
     for group in groups:
         found += _named(read_group(project, group), locked)
     if locked:
-        if not (found.requirements or others):
+        if not (found.requirements or has_packages):
             found += _named(read_project(project), locked) if locked.is_uv else _all(locked)
         found += _bounds(locked)
     named = {"requirement": requirements, "constraint": constraints, "group": groups}

@@ -48,7 +48,7 @@ EXTRA = '[project.optional-dependencies]\nall = ["more"]\n'
 
 def plan(*packages: str, config: Config | None = None, fleet=None, **files):
     fleet = fleet or {"a": facts()}
-    listed = read_requirement_files(others=bool(packages), **files) if files else None
+    listed = read_requirement_files(has_packages=bool(packages), **files) if files else None
     return plan_fleet(inventory(fleet), fleet, config, packages, requirements=listed)
 
 

@@ -189,7 +189,7 @@ def test_uv_lock_gives_the_direct_dependencies_and_pins_the_rest(tmp_path, uv_lo
     assert found.hashes == dict.fromkeys(("hnswlib", "numpy", "uvicorn"), (HASH,))
     of_group = read_requirement_files(lock=uv_lock, groups=["bench"])
     assert of_group.requirements == ("numpy==2.1.0",)
-    assert read_requirement_files(lock=uv_lock, others=True).requirements == ()
+    assert read_requirement_files(lock=uv_lock, has_packages=True).requirements == ()
     with pytest.raises(ConfigError, match="no dependency group test"):
         read_requirement_files(lock=uv_lock, groups=["test"])
     with pytest.raises(ConfigError, match="does not lock unlocked"):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.errors import RecipeError
-from fleetbuild.hardware.data import load
-from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.recipes import builtin_recipes, parse_recipe
 
 PLAIN = "name: mine\nrungs: [avx2, avx]\n"
@@ -39,15 +37,3 @@ def test_every_recipe_has_a_cost() -> None:
     plain = parse_recipe(PLAIN, "r.yml")
     assert (plain.cost.minutes, plain.cost.size_mb) == (2, 5)
     assert all(recipe.cost.minutes > 0 and recipe.cost.size_mb > 0 for recipe in builtin_recipes())
-
-
-def test_torch_names_for_a_use_the_rungs_that_speed_it_up() -> None:
-    recipe = next(each for each in builtin_recipes() if each.name == "torch")
-    for use in ("int8", "bf16"):
-        pace = load("speeds.yml")["assumed"][use]["throughput"]
-        faster = {
-            name
-            for name, rung in RUNGS.items()
-            if rung.parent and pace[name] > pace[rung.parent.name] and name not in recipe.rungs
-        }
-        assert set(recipe.rungs_for[use]) == faster

@@ -9,8 +9,7 @@ import pytest
 from fleetbuild.apply.pending import NoBuilder, choose_builder
 from fleetbuild.cli.show.plan import plan_ending
 from fleetbuild.models import Config, Container, Libc, Python
-from fleetbuild.plan.decide.named_targets import name_targets
-from tests.factories.fleets import drafted, facts, inventory, package, planned, recipe_of
+from tests.factories.fleets import drafted, facts, package, planned, recipe_of
 
 IMAGE, ID = "example.org/old:1", "5" * 64
 CONFIG = Config.model_validate({"build": {"container": IMAGE, "builders": "strong"}})
@@ -150,13 +149,6 @@ def test_a_member_builds_for_its_group_only_in_the_image() -> None:
     (wheel,) = plan.groups_by_node["b"].wheels
     assert (wheel.built_on, wheel.fallbacks) == ("a", ())
     assert not [warning for warning in plan.warnings if "podman" in warning]
-
-
-def test_a_named_target_gets_the_libc_floor_of_the_image() -> None:
-    known = fleet(image())
-    (target,) = name_targets(["cpu-avx2-cp311"], inventory(known), known, Config(), ["strong"])
-    assert target.builders == ("strong",)
-    assert target.target.libc.floor == "2.28"
 
 
 def test_a_node_that_makes_no_namespaces_isolates_in_a_container() -> None:

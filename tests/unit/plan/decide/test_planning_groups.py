@@ -497,11 +497,11 @@ def test_build_blas_is_part_of_the_target_if_the_recipe_offers_it():
 
 def test_a_plan_says_that_it_changes_what_a_rollback_left():
     fleet = {name: facts(release={"default": manifest("r1")}) for name in ("back", "kept", "other")}
-    left = {
+    expected = {
         "back": NodeResult(node="back", state="rolled_back", release_id="r1"),
         "kept": NodeResult(node="kept", state="installed", release_id="r1"),
         "other": NodeResult(node="other", state="rolled_back", release_id="r0"),
     }
     said = "back: rolled back to the release that serves now. This plan changes it."
-    assert said in planned(fleet, left=left).warnings
+    assert said in planned(fleet, expected=expected).warnings
     assert not [each for each in planned(fleet).warnings if "rolled back" in each]

@@ -6,40 +6,30 @@ the table of trade-offs. Runs between eligibility and grouping.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import Config, Loss, Plan, Target, Tradeoff
-from fleetbuild.models._base import Frozen
-from fleetbuild.plan.decide.compatibility.constraints import sm_list
-from fleetbuild.plan.decide.eligibility import Eligibility
-from fleetbuild.plan.decide.merging.costs import Part, Pricing, SharingConflict
-from fleetbuild.plan.decide.merging.partition import Partition, cheapest_partitions
-from fleetbuild.recipes import Recipe
-from fleetbuild.text import count
-
-
-class MergedTargets(Frozen):
-    """The target of each node after groups were merged."""
-
-    targets: dict[str, Target]
-    merged_from: dict[str, str] = {}  # node -> its group without merging
-    tradeoffs: tuple[Tradeoff, ...] = ()
+from fleetbuild.extensions.catalogue.costs import Part, Pricing, toolkit_conflicts
+from fleetbuild.extensions.catalogue.partition import Partition, cheapest_partitions
+from fleetbuild.models import Config, Facts, Loss, Target, Tradeoff
+from fleetbuild.models.plan import MergedTargets
+from fleetbuild.plan.decide.packages import Package
 
 
 def merge_targets(
     targets: Mapping[str, Target],
-    eligibility: Mapping[str, Eligibility],
-    recipes: Sequence[Recipe],
+    features: Mapping[str, Collection[str]],
+    facts: Mapping[str, Facts],
+    packages: Sequence[Package],
     config: Config,
-    sharing: SharingConflict | None = None,
 ) -> MergedTargets:
     """Return the nodes' targets, merged as the configuration asks."""
-    grouping = config.grouping
-    if not targets or (grouping.max_wheel_sets is None and grouping.optimize_for == "auto"):
-        return MergedTargets(targets=dict(targets))
+    if not targets:
+        return MergedTargets(targets={})
+    recipes = [package.recipe for package in packages]
+    sharing = toolkit_conflicts(targets, facts, packages, config)
     pricing = Pricing(recipes, config, sharing)
-    ways = cheapest_partitions(_parts(targets, eligibility), pricing.price)
+    ways = cheapest_partitions(_parts(targets, features), pricing.price)
     number = _choose_number(ways, pricing)
     shared = dict(_target_pairs(ways[number], pricing))
     return MergedTargets(
@@ -52,79 +42,14 @@ def merge_targets(
     )
 
 
-def explain_node_merge(plan: Plan, name: str) -> list[str]:
-    """Return why a node was merged into another group; an empty list if it was not."""
-    own = plan.nodes[name].merged_from
-    return [
-        f"merged: its own group would be {own}; of {row.wheel_sets} wheel sets it gets "
-        f"{loss.wheel_set}: {describe_effect(loss)}. {_optimality(row)}"
-        for row in plan.tradeoffs
-        if row.chosen
-        for loss in row.losses
-        if loss.group == own
-    ]
-
-
-def explain_group_merges(plan: Plan, name: str) -> list[str]:
-    """Return the nodes merged into a group, and the cost of other numbers of wheel sets."""
-    rows = []
-    for row in plan.tradeoffs:
-        mark = " (chosen)" if row.chosen else ""
-        losses = "; ".join(describe_loss(loss) for loss in row.losses) or "no node loses anything"
-        rows.append(f"{count(row.wheel_sets, 'wheel set')}{mark}: {format_estimate(row)}; {losses}")
-    taken = [
-        f"merged: {describe_loss(loss)}. {_optimality(row)}"
-        for row in plan.tradeoffs
-        if row.chosen
-        for loss in row.losses
-        if name in (loss.wheel_set, loss.group)
-    ]
-    return taken + rows
-
-
-def describe_loss(loss: Loss) -> str:
-    """Return "cpu-avx512-cp311 (4 nodes) gets cpu-avx2-cp311: without avx512, …"."""
-    nodes = count(loss.nodes, "node")
-    return f"{loss.group} ({nodes}) gets {loss.wheel_set}: {describe_effect(loss)}"
-
-
-def describe_effect(loss: Loss) -> str:
-    """Return what a loss means for its nodes."""
-    effects = []
-    if loss.rung:
-        percent = round(100 * loss.slower)
-        pace = (
-            f"CPU work expected to take {percent} % longer" if percent else "expected to be as fast"
-        )
-        effects.append(f"without {loss.rung}, {pace}")
-    if loss.sms:
-        effects.append(f"with GPU code for {sm_list(loss.sms)} of others")
-    return ", ".join(effects)
-
-
-def format_estimate(row: Tradeoff) -> str:
-    """Return build time and size of all wheels: "4 min, 12 MB"."""
-    time = f"{row.minutes:.0f} min" if row.minutes < 100 else f"{row.minutes / 60:.1f} h"
-    size = f"{row.size_mb:.0f} MB" if row.size_mb < 1000 else f"{row.size_mb / 1000:.1f} GB"
-    return f"{time}, {size}"
-
-
-def _optimality(row: Tradeoff) -> str:
-    if row.exact:
-        return "No other merge into this many wheel sets costs less."
-    return "There are too many groups to compare every merge; the cheapest pairs were merged first."
-
-
-def _parts(targets: Mapping[str, Target], eligibility: Mapping[str, Eligibility]) -> list[Part]:
+def _parts(targets: Mapping[str, Target], features: Mapping[str, Collection[str]]) -> list[Part]:
     members: dict[Target, list[str]] = {}
     for name, target in targets.items():
         members.setdefault(target, []).append(name)
     parts = [
         Part(
             target=target,
-            features=frozenset.intersection(
-                *(frozenset(eligibility[name].features) for name in names)
-            ),
+            features=frozenset.intersection(*(frozenset(features[name]) for name in names)),
             nodes=len(names),
         )
         for target, names in members.items()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.plan.decide.merging.partition import EXACT, Partition, cheapest_partitions
+from fleetbuild.extensions.catalogue.partition import EXACT, Partition, cheapest_partitions
 
 Price = Callable[[tuple[int, ...]], float | None]
 

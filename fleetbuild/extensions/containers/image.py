@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 
-from fleetbuild.models import Container, Login, Node, Unreachable
+from fleetbuild.extension import PlanBasis
+from fleetbuild.models import Container, Facts, Login, Node, Unreachable
 from fleetbuild.probe.parsing.facts import facts_of
 from fleetbuild.probe.parsing.framing import split
 from fleetbuild.probe.parsing.text import short
@@ -25,8 +26,36 @@ _START_SECONDS = 60  # a first start on a slow disk, besides the probe itself
 _END = b"\nend of the probe\n"
 
 
+def with_containers(
+    basis: PlanBasis, look: Callable[[Sequence[Node], str], Mapping[str, Container]] | None
+) -> dict[str, Facts]:
+    """Return the facts with what build.container's image holds on each node that may build.
+
+    Without named builders, all may. `look` asks nodes; without it, no node can be asked.
+    """
+    image, nodes, facts = str(basis.config.build.container), basis.inventory.nodes, basis.facts
+    named = {*basis.builders, *(node.name for node in nodes if node.builder)}
+    apart = Container(image=image, problem="is not among build.builders")
+    if look is None:
+        apart = Container(
+            image=image,
+            problem=f"cannot be asked for the image {image}: this plan is made from captures",
+            fix="Plan without --facts, or without build.container.",
+        )
+    asked = [
+        node
+        for node in nodes
+        if look and (not named or node.name in named) and facts[node.name].state == "ok"
+    ]
+    containers = look(asked, image) if look and asked else {}
+    return {
+        name: node_facts.model_copy(update={"container": containers.get(name, apart)})
+        for name, node_facts in facts.items()
+    }
+
+
 def look_into_image(
-    nodes: Sequence[Node], image: str, *, timeout: float = 30, forks: int = 64
+    nodes: Sequence[Node], image: str, *, timeout: float, forks: int
 ) -> dict[str, Container]:
     """Return what the image holds on each of these nodes."""
     nonce = f"fleetbuild-{secrets.token_hex(16)}"
@@ -52,7 +81,7 @@ def look_into_image(
 
 def container_script() -> bytes:
     """Return the script that starts the probe in the image."""
-    return files("fleetbuild.probe").joinpath("container.sh").read_bytes() + script() + _END
+    return files(__package__ or "").joinpath("container.sh").read_bytes() + script() + _END
 
 
 def _read(answer: Answer, _login: Login, *, nonce: str, image: str) -> Container:

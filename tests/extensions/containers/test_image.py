@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.extensions.containers.image import look_into_image, read_container
 from fleetbuild.models import Container, Login, Node
-from fleetbuild.probe.containers import look_into_image, read_container
 
 IMAGE, ID = "example.org/old:1", "0123456789abcdef" * 4
 HERE = Node(name="here", login=Login(connection="local", host="here"))
@@ -54,7 +54,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def look() -> Container:
-    return look_into_image([HERE], IMAGE)["here"]
+    return look_into_image([HERE], IMAGE, timeout=30, forks=1)["here"]
 
 
 def test_the_probe_runs_in_the_image_without_network(engine) -> None:

@@ -28,7 +28,7 @@ from fleetbuild.plan.decide.packages import Package, cuda_floors
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 
-_DATA = load("speeds.yml")
+_DATA = load("speeds.yml", __package__)
 
 # Why nodes of these targets cannot have one wheel set; None if they can.
 SharingConflict = Callable[[Sequence[Target]], str | None]
@@ -64,7 +64,7 @@ class Pricing:
 
     recipes: Sequence[Recipe]
     config: Config
-    sharing: SharingConflict | None = None
+    sharing: SharingConflict
 
     def price(self, parts: tuple[Part, ...]) -> float | None:
         """Return the cost of one wheel set for all these parts; None if they cannot share one."""
@@ -77,9 +77,7 @@ class Pricing:
 
     def conflict(self, parts: Sequence[Part]) -> str | None:
         """Return why these parts share no CUDA toolkit; None if they do."""
-        if self.sharing is None or len(parts) == 1:
-            return None
-        return self.sharing([part.target for part in parts])
+        return self.sharing([part.target for part in parts]) if len(parts) > 1 else None
 
     def target(self, parts: Sequence[Part]) -> Target | None:
         """Return the best target that all these parts can run, if there is one."""

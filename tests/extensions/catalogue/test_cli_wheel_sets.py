@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-DATA = Path(__file__).parents[1] / "data"
+from tests.factories.data import DATA
+
 Run = Callable[..., Result]
 PLAN = ("plan", DATA / "fleet.yml", "--facts", DATA / "fleet", "--config", "fleetbuild.yml")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetbuild.models import Container, Facts, Node
-from fleetbuild.probe.facts import with_containers
+from fleetbuild.extension import PlanBasis
+from fleetbuild.extensions.containers.image import with_containers
+from fleetbuild.models import Config, Container, Facts, Node
 from tests.factories.fleets import facts, inventory
 
 IMAGE = "example.org/old:1"
+CONFIG = Config.model_validate({"build": {"container": IMAGE}})
 FLEET = {
     "a": facts(),
     "b": facts(),
@@ -26,7 +28,7 @@ def asked_for(*builders: str) -> tuple[list[str], Mapping[str, Facts]]:
         return {node.name: Container(image=image, id="1" * 64) for node in nodes}
 
     nodes = inventory(["a", "b", "lost", "desk"])
-    return asked, with_containers(nodes, FLEET, IMAGE, builders, look)
+    return asked, with_containers(PlanBasis(nodes, FLEET, CONFIG, builders), look)
 
 
 def test_without_named_builders_every_linux_node_that_answers_is_asked() -> None:
@@ -42,7 +44,7 @@ def test_only_named_builders_are_asked_and_no_other_node_builds_by_itself() -> N
 
 
 def test_captures_cannot_be_asked() -> None:
-    known = with_containers(inventory(["a"]), {"a": FLEET["a"]}, IMAGE, (), None)
+    known = with_containers(PlanBasis(inventory(["a"]), {"a": FLEET["a"]}, CONFIG, ()), None)
     assert known["a"].container is not None
     assert "captures" in (known["a"].container.problem or "")
     assert "--facts" in (known["a"].container.fix or "")

@@ -9,10 +9,12 @@ from rich.console import Console
 
 from fleetbuild.cli.show.plan import next_lines, plan_body, plan_ending
 from fleetbuild.errors import ConfigError
-from fleetbuild.models import Config, Libc, TargetLibc
+from fleetbuild.extension import PlanBasis
+from fleetbuild.extensions.catalogue import extension
+from fleetbuild.extensions.catalogue.targets import name_targets
+from fleetbuild.models import Config, Container, Libc
 from fleetbuild.plan.decide.blocked import nodes_without_build
 from fleetbuild.plan.decide.group_fleet import group_fleet
-from fleetbuild.plan.decide.named_targets import name_targets, parse_target
 from fleetbuild.plan.decide.resolution import Source
 from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.plan.explain import explain_group, explain_node
@@ -54,43 +56,6 @@ def plan(tmp_path, monkeypatch):
         return plan_fleet(hosts, fleet, made, targets=targets, builders=builders)
 
     return plan
-
-
-@pytest.mark.parametrize(
-    ("name", "canonical", "arch", "sms", "libc"),
-    [
-        ("sm89-avx2-cp311", "sm89-avx2-cp311", "x86_64", ("8.9",), "glibc"),
-        ("sm120.sm90-avx512-cp312", "sm90.sm120-avx512-cp312", "x86_64", ("9.0", "12.0"), "glibc"),
-        ("cpu-x86-64-v2-cp313t", "cpu-x86-64-v2-cp313t", "x86_64", (), "glibc"),
-        ("cpu-armv8.4sve-cp311-musl", "cpu-armv8.4sve-cp311-musl", "aarch64", (), "musl"),
-    ],
-)
-def test_a_name_of_a_group_says_what_to_build_for(name, canonical, arch, sms, libc):
-    target = parse_target(name)
-    assert (target.name, target.arch, target.sms) == (canonical, arch, sms)
-    assert target.libc == TargetLibc(family=libc, floor="")
-
-
-def test_a_cpus_name_stands_for_its_rung():
-    assert parse_target("sm86-zen4-cp311").name == "sm86-avx512bf16-cp311"
-    assert parse_target("cpu-x86-64-v3-cp311").name == "cpu-avx2-cp311"
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("sm89", "is not the name of a group"),
-        ("sm8-avx2-cp311", "is not the name of a group"),
-        ("cpu-avx2-cp27", "is not the name of a group"),
-        ("cpu-avx2-cp311\n", "is not the name of a group"),
-        ("cpu-pentium-cp311", "the rung 'pentium', which does not exist"),
-        ("sm91-avx2-cp311", "the SM 9.1, which is unknown"),
-    ],
-)
-def test_a_name_that_says_nothing_is_refused_with_the_words_that_would(name, why):
-    with pytest.raises(ConfigError, match=why) as error:
-        parse_target(name)
-    assert error.value.fix
 
 
 def test_targets_are_planned_on_nodes_of_other_kinds_and_nothing_is_installed(plan):
@@ -200,9 +165,9 @@ def test_a_target_does_not_get_the_sms_of_a_host_with_its_name():
     name = "cpu-avx2-cp311"
     hosts, fleet = inventory([node(name, sms=("8.6",))]), {name: facts("avx2")}
     packages = [package("kernels", "1.0")]
-    named = name_targets([name], hosts, fleet, Config())
+    members = extension.members([name], PlanBasis(hosts, fleet, Config(), []))
     of_nodes = group_fleet(hosts, fleet, packages, Config()).groups
-    of_targets = group_fleet(hosts, fleet, packages, Config(), named=named).groups
+    of_targets = group_fleet(hosts, fleet, packages, Config(), members=members).groups
     sources = {"kernels": Source(package="kernels", version="1.0", gpu_code=("CUDA files: 1",))}
     assert list(nodes_without_build(hosts, of_nodes, packages, sources, {})) == [name]
     assert nodes_without_build(hosts, of_targets, packages, sources, {}) == {}
@@ -224,7 +189,7 @@ def test_targets_of_the_command_replace_the_configurations(plan):
 def test_options_that_merge_groups_are_refused(grouping):
     config = Config.model_validate({"grouping": grouping})
     with pytest.raises(ConfigError, match="each named target gets wheels of its own"):
-        name_targets(["cpu-avx2-cp311"], inventory(["a"]), {"a": facts()}, config)
+        name_targets(["cpu-avx2-cp311"], PlanBasis(inventory(["a"]), {"a": facts()}, config, []))
 
 
 def test_a_builder_that_changes_makes_the_plan_stale(plan):
@@ -233,3 +198,11 @@ def test_a_builder_that_changes_makes_the_plan_stale(plan):
     assert list(made.fingerprint) == ["a"]
     assert changes_since_plan(made, fleet) == []
     assert "C library" in changes_since_plan(made, {"a": facts("avx2", "2.39")})[0]
+
+
+def test_the_c_library_of_the_image_that_builds_is_the_floor():
+    known = facts("avx512", libc="2.41")
+    image = Container(image="old:1", libc=Libc(family="glibc", version="2.28"), pythons=(python(),))
+    fleet = {"a": known.model_copy(update={"container": image})}
+    (target,) = name_targets(["cpu-avx2-cp311"], PlanBasis(inventory(fleet), fleet, Config(), []))
+    assert (target.builders, target.target.libc.floor) == (("a",), "2.28")

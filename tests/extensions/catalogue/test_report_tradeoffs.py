@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from fleetbuild.cli.show.tradeoffs import tradeoff_table
+from fleetbuild.extensions.catalogue.show import tradeoff_table
 from fleetbuild.models import Loss, Tradeoff
 from tests.factories.plans import make_plan
 

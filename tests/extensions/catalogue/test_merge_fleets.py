@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.errors import ConfigError
+from fleetbuild.extensions.catalogue.costs import Part, Pricing
+from fleetbuild.extensions.catalogue.partition import cheapest_partitions
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Libc
 from fleetbuild.models.config import Grouping
 from fleetbuild.plan.decide.groups import node_targets
-from fleetbuild.plan.decide.merging.costs import Part, Pricing
-from fleetbuild.plan.decide.merging.partition import cheapest_partitions
 from fleetbuild.plan.decide.wheels.draft import PlanDraft
 from fleetbuild.plan.document.serialize import dump_plan
 from fleetbuild.plan.explain import explain_group, explain_node
+from fleetbuild.recipes import builtin_recipes
 from tests.factories.data import seed_fleet
 from tests.factories.fleets import drafted, facts, package, planned, python, recipe_of
 
@@ -30,6 +31,7 @@ GPU = recipe_of(
     more="rungs_for: {int8: [avx512vnni, amx], bf16: [avx512bf16, amx]}\n"
     "cuda: true\ncost: {minutes: 30, per_sm_minutes: 40, size_mb: 200, per_sm_mb: 150}",
 )  # fmt: skip
+PACKAGE = "fleetbuild.extensions.catalogue"
 LARGE = (package("large", "1.0", GPU),)
 
 
@@ -112,7 +114,7 @@ def parts_of(fleet: dict[str, Facts], chosen: Any, settings_: Config) -> list[Pa
 def test_merging_is_optimal_up_to_eight_groups(fleet, chosen, wish):
     settings_ = config(**wish)
     parts = parts_of(fleet, chosen, settings_)[:8]
-    pricing = Pricing([each.recipe for each in chosen], settings_)
+    pricing = Pricing([each.recipe for each in chosen], settings_, lambda _: None)
     best: dict[int, float] = {}
     for sets in ways_to_part(parts):
         costs = [pricing.price(each) for each in sets]
@@ -302,7 +304,7 @@ def test_int8_keeps_vnni_where_fp32_would_not():
 
 def test_measured_speeds_come_before_assumed_ones():
     fleet = {"a": facts("avx"), "b": facts("avx2"), "c": facts("avx512")}
-    table = load("speeds.yml")["measured"]["hnswlib"]
+    table = load("speeds.yml", PACKAGE)["measured"]["hnswlib"]
     row = merged(fleet, (package(),), max_wheel_sets=1).merged.tradeoffs[-1]
     assert [loss.slower for loss in row.losses] == [
         pytest.approx(table[rung] / table["avx"] - 1, abs=0.001) for rung in ("avx2", "avx512")
@@ -319,7 +321,7 @@ def test_estimates_count_only_wheels_that_are_built():
 
 
 def test_the_tables_know_every_rung():
-    data = load("speeds.yml")
+    data = load("speeds.yml", PACKAGE)
     assert all(set(row["throughput"]) == set(RUNGS) for row in data["assumed"].values())
     uses = Grouping.model_fields["optimize_for"].annotation
     assert set(data["weights"]) == set(get_args(uses))
@@ -345,6 +347,15 @@ def test_the_plan_shows_the_tradeoffs_and_each_nodes_loss():
     unsure = [row.model_copy(update={"exact": False}) for row in plan.tradeoffs]
     hedged = explain_node(plan.model_copy(update={"tradeoffs": unsure}), fleet["b"], "b")
     assert "too many groups to compare every merge" in "\n".join(hedged)
+
+
+def test_compatibility_builds_one_wheel_of_torch_for_three_cpus():
+    fleet = {"haswell": facts("avx2"), "skylake-sp": facts("avx512"), "sapphire": facts("amx")}
+    chosen = (package("torch", "2.13.0"),)
+    plan = planned(fleet, packages=chosen, config=config(optimize_for="compatibility"))
+    assert {(group.name, group.wheels[0].wheel_version) for group in plan.groups} == {
+        ("cpu-avx2-cp311", "2.13.0+cpu.avx2")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -395,3 +406,15 @@ def test_the_captured_fleet_is_merged_for_torch(captured):
     int8 = sizes(merged(captured, chosen, optimize_for="int8"))
     assert {"cpu-avx512vnni-cp311", "sm75.sm80-avx512vnni-cp311"} <= set(int8)
     assert len(int8) == 10
+
+
+def test_torch_names_for_a_use_the_rungs_that_speed_it_up():
+    recipe = next(each for each in builtin_recipes() if each.name == "torch")
+    for use in ("int8", "bf16"):
+        pace = load("speeds.yml", PACKAGE)["assumed"][use]["throughput"]
+        faster = {
+            name
+            for name, rung in RUNGS.items()
+            if rung.parent and pace[name] > pace[rung.parent.name] and name not in recipe.rungs
+        }
+        assert set(recipe.rungs_for[use]) == faster

@@ -1,1 +1,0 @@
-"""Which groups share a set of wheels, and what sharing costs."""
