@@ -167,6 +167,7 @@ lint: setup ## ruff, mypy, import-linter, ansible-lint, yamllint, zizmor
 	@# Tests that take long run seldom: mypy finds what no longer fits the library.
 	@mypy --explicit-package-bases --allow-untyped-defs --allow-untyped-calls tests/fleet tests/foreign tests/torch benchmarks
 	@echo "== import-linter" && lint-imports
+	@echo "== code lines" && $(PY) docs/house.py --check
 	@mkdir -p $(COLLECTION) && ln -sfn $(CURDIR) $(COLLECTION)/core
 	@echo "== ansible-lint" && ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/collections ansible-lint --offline roles playbooks
 	@echo "== yamllint" && yamllint --strict .

@@ -1,6 +1,7 @@
 """Measure the package: code lines, modules, imports and single-use modules for each room.
 
     python docs/house.py [REVISION]    print the table, after the table of an earlier one
+    python docs/house.py --check       fail if a part is larger than its limit
 
 A code line is a line that is neither blank, nor a comment, nor part of a docstring.
 """
@@ -25,6 +26,9 @@ _NOT_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     tokenize.ENCODING, tokenize.ENDMARKER,
 }  # fmt: skip
+
+# Code lines. A limit falls with what it limits, and rises for no feature: one leaves first.
+LIMITS = {"core": 0, "extensions": 0, "plugins": 0, "tests": 0}
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,32 @@ def at_revision(revision: str) -> tuple[Module, ...]:
         return measure(Path(folder) / PACKAGE)
 
 
+def sizes() -> dict[str, int]:
+    """Return the code lines of each part that has a limit."""
+    rooms = rows(measure(ROOT / PACKAGE))
+    extensions, package = rooms["extensions/"][0], rooms["in all"][0]
+    others = {name: measure(ROOT / name) for name in ("plugins", "tests")}
+    lines = {name: sum(each.code_lines for each in found) for name, found in others.items()}
+    return {"core": package - extensions, "extensions": extensions} | lines
+
+
+def check() -> None:
+    """End with an error if a part is larger than its limit."""
+    found = sizes()
+    print("   " + ", ".join(f"{part} {lines:,}" for part, lines in found.items()))
+    for part, lines in found.items():
+        if lines > LIMITS[part]:
+            sys.exit(
+                f"{part} has {lines:,} lines of code, {LIMITS[part]:,} are allowed. Remove what"
+                " your change makes unnecessary: see CONTRIBUTING.md, No feature without one leaving."
+            )
+
+
 def main(arguments: list[str]) -> None:
     """Print the table of today, and of the named revision before it."""
+    if arguments == ["--check"]:
+        check()
+        return
     for revision in arguments:
         print(f"{revision}:\n\n{table(at_revision(revision))}\n")
     print(table(measure(ROOT / PACKAGE)))

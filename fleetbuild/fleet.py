@@ -41,6 +41,7 @@ from fleetbuild.this_machine import is_this_machine, with_users_folder
 # A call imports what it needs: all of it takes half a second, and `status --offline` a part.
 # Public annotations say `fleetbuild.NAME`, which typing.get_type_hints can look up.
 if TYPE_CHECKING:
+    from fleetbuild.ansible.role_results import AnyReply
     from fleetbuild.apply.fleet_task import FleetTask
     from fleetbuild.apply.stages import StageFunction
     from fleetbuild.apply.wiring import FleetAccess
@@ -55,7 +56,7 @@ class Fleet:
     Files are read when a call needs them. Without `inventory`, calls use the inventory of the last
     plan. Without `config`, they use fleetbuild.yml beside the inventory, if there is one. `timeout`
     is each node's deadline in seconds: for an apply the plan's by default, else 30. `forks` is the
-    number of nodes asked at once. `on_event` may be replaced between calls.
+    number of nodes asked at once. `on_event` of a call is told what happens during it.
     """
 
     def __init__(
@@ -69,7 +70,6 @@ class Fleet:
         timeout: float | None = None,
         forks: int = 64,
         cluster: Cluster | None = None,
-        on_event: OnEvent = ignore,
     ) -> None:
         if limit is not None and isinstance(inventory, Inventory):
             raise UsageError(
@@ -77,7 +77,6 @@ class Fleet:
                 "Pass the limit to read_inventory, or pass the inventory's path.",
             )
         refuse_foreign_home()
-        self.on_event = on_event
         self._nodes = inventory
         self._limit = limit
         self._config = config
@@ -97,7 +96,6 @@ class Fleet:
         *,
         config: Config | Path | str | None = None,
         state_dir: Path | str = ".fleetbuild",
-        on_event: OnEvent = ignore,
     ) -> Fleet:
         """Read a cluster's Nodes, to plan for them and to emit builds and manifests.
 
@@ -112,9 +110,7 @@ class Fleet:
                 "No extension of this fleetbuild reads a cluster.", "Name an INVENTORY instead."
             )
         inventory, facts, config = found
-        fleet = cls(
-            inventory, config=config, state_dir=state_dir, cluster=cluster, on_event=on_event
-        )
+        fleet = cls(inventory, config=config, state_dir=state_dir, cluster=cluster)
         fleet._cluster_facts = facts
         return fleet
 
@@ -168,7 +164,11 @@ class Fleet:
         return FleetStore(self._state, self._plan, lambda: self.config)
 
     def probe(
-        self, *, captures: Path | str | None = None, save: Path | str | None = None
+        self,
+        *,
+        captures: Path | str | None = None,
+        save: Path | str | None = None,
+        on_event: OnEvent = ignore,
     ) -> dict[str, Facts]:
         """Return each node's facts, read from the node itself or from a folder of captures.
 
@@ -182,7 +182,7 @@ class Fleet:
             return self._cluster_facts
         began = monotonic()
         facts = self._access(self.config.install.path).probe(
-            self.inventory.nodes, self.on_event, save=Path(save) if save is not None else None
+            self.inventory.nodes, on_event, save=Path(save) if save is not None else None
         )
         self._probed = facts, began
         return facts
@@ -195,6 +195,7 @@ class Fleet:
         facts: Mapping[str, Facts] | None = None,
         captures: Path | str | None = None,
         requirements: fleetbuild.RequirementList | None = None,
+        on_event: OnEvent = ignore,
     ) -> Plan:
         """Return a plan of what an apply would do; `save_plan` saves it.
 
@@ -208,11 +209,11 @@ class Fleet:
         if self._cluster_facts is not None:
             source = "cluster"
         config = self.config
-        facts = asked = self.probe(captures=captures) if facts is None else facts
+        facts = asked = self.probe(captures=captures, on_event=on_event) if facts is None else facts
         builders = named_builders(self.inventory, config, self._secrets)
         if source != "cluster" and config.build.policy != "published":
             facts = self._in_image(facts, builders, asks=source == "probe")
-        self._set_aside_damaged_result()
+        self._set_aside_damaged_result(on_event)
         plan = plan_fleet(
             self.inventory,
             facts,
@@ -225,7 +226,7 @@ class Fleet:
             requirements=requirements,
             timeout=self._timeout,
             config_file=self._config_file,
-            on_event=self.on_event,
+            on_event=on_event,
         )
         self._made_now = plan.digest if asked is self._probed[0] else None
         return plan
@@ -271,34 +272,26 @@ class Fleet:
         folder = base_folder(self.config, self.inventory)
         return changed_inputs(plan, source, self.config, folder)
 
-    def _readable_plan(self) -> Plan | None:
+    def _readable_plan(self, on_event: OnEvent) -> Plan | None:
         """Return the last plan for calls that can do without it; say if it cannot be read."""
         try:
             return self.last_plan()
         except PlanFileError as error:
             instead = "Paths and names come from fleetbuild.yml instead, and checks from recipes."
-            self._warn(f"{error.message} {instead}", error.fix or "")
+            _warn(on_event, f"{error.message} {instead}", error.fix or "")
             return None
 
-    def _set_aside_damaged_result(self) -> None:
+    def _set_aside_damaged_result(self, on_event: OnEvent) -> None:
         if sentence := self._state.set_aside_damaged_result():
-            self._warn(sentence)
-
-    def _tell_departed(self, names: Sequence[str]) -> None:
-        """Name the nodes that left the inventory with a release on them."""
-        if names:
-            some = ",".join(names) + ("," if len(names) == 1 else "")
-            self._warn(
-                f"No longer in the inventory, and still with a release: {fold(names)}.",
-                "Remove it while the node can be reached. A comma at the end makes a name a list of"
-                f" hosts: fleetbuild remove '{some}'",
-            )
-
-    def _warn(self, message: str, fix: str = "") -> None:
-        self.on_event(Event(stage="check", state="warning", message=message, fix=fix))
+            _warn(on_event, sentence)
 
     def apply(
-        self, plan: Plan | None = None, *, rollback_on_failure: bool = False, wait: bool = False
+        self,
+        plan: Plan | None = None,
+        *,
+        rollback_on_failure: bool = False,
+        wait: bool = False,
+        on_event: OnEvent = ignore,
     ) -> Result:
         """Carry out a plan: build, distribute, install, verify, label, write manifests.
 
@@ -318,6 +311,7 @@ class Fleet:
             result = self._carry_out(
                 plan,
                 STAGES,
+                on_event,
                 rollback_on_failure=rollback_on_failure,
                 wait=wait,
                 probed=self._facts_of(plan),
@@ -329,6 +323,7 @@ class Fleet:
         self,
         plan: Plan,
         stages: Sequence[StageFunction],
+        on_event: OnEvent,
         *,
         rollback_on_failure: bool = False,
         wait: bool = False,
@@ -339,7 +334,7 @@ class Fleet:
         from fleetbuild.apply.wiring import apply_tools, open_followers
         from fleetbuild.journal import Journal
 
-        self._set_aside_damaged_result()
+        self._set_aside_damaged_result(on_event)
         access = replace(
             self._access(plan.install_path, plan.timeout),
             bandwidth=plan.bandwidth,
@@ -349,7 +344,7 @@ class Fleet:
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")
         with open_followers("apply", access, self.config, plan) as follower:
             tools = apply_tools(access, self.config, follower)
-            run = Run(plan, self.inventory, self._state, tools, journal, self.on_event,
+            run = Run(plan, self.inventory, self._state, tools, journal, on_event,
                       rollback_on_failure, wait, probed)  # fmt: skip
             return carry_out(run, stages)
 
@@ -360,7 +355,7 @@ class Fleet:
         self._made_now = None
         return facts if fresh else None
 
-    def verify(self, *, repair: bool = False) -> Result:
+    def verify(self, *, repair: bool = False, on_event: OnEvent = ignore) -> Result:
         """Run the checks of each node's current release again.
 
         `repair` installs releases that are damaged or lost again, from the last plan.
@@ -370,32 +365,32 @@ class Fleet:
         from fleetbuild.apply.wiring import checks_by_manifest
         from fleetbuild.store.wheels import Store
 
-        plan = self._readable_plan()
+        plan = self._readable_plan(on_event)
         config = self._installed(plan)
         recipes = base_folder(config, self.inventory) / "recipes"
         checks = checks_by_manifest(plan, Store(self._state.store), [recipes])
         revoked = Store(self._state.store).revocations
         task = verify_task(config.install.path, config.release, checks, revoked)
-        result = self._run_task(task, plan, config)
+        result = self._run_task(task, plan, config, on_event)
         if not repair:
             return result
-        install = partial(self._carry_out, stages=REPAIR_STAGES)
+        install = partial(self._carry_out, stages=REPAIR_STAGES, on_event=on_event)
         return repair_damaged(result, plan, self._state, install)
 
-    def rollback(self) -> Result:
+    def rollback(self, *, on_event: OnEvent = ignore) -> Result:
         """Switch each node back to its previous release that holds no revoked wheel."""
         from fleetbuild.apply.rollback import rollback_task
         from fleetbuild.store.wheels import Store
 
-        plan = self._readable_plan()
+        plan = self._readable_plan(on_event)
         config = self._installed(plan)
-        self._set_aside_damaged_result()
+        self._set_aside_damaged_result(on_event)
         revoked = (entry.what for entry in Store(self._state.store).revocations.entries)
         controller = self._state.create().controller()
         task = rollback_task(config.install.path, config.release, controller, revoked)
-        return self._run_task(task, plan, config)
+        return self._run_task(task, plan, config, on_event)
 
-    def remove(self, *, install_path: str | None = None) -> Result:
+    def remove(self, *, install_path: str | None = None, on_event: OnEvent = ignore) -> Result:
         """Remove all releases of this name from the nodes; a release in use stays.
 
         `install_path` is a former one, if releases of it remain after install.path was changed.
@@ -403,18 +398,18 @@ class Fleet:
         from fleetbuild.apply.wiring import remove_from_fleet
         from fleetbuild.models.role_parameters import RemoveSpec
 
-        plan = self._readable_plan()
+        plan = self._readable_plan(on_event)
         config = self._installed(plan)
-        self._set_aside_damaged_result()
+        self._set_aside_damaged_result(on_event)
         spec = RemoveSpec(
             path=install_path or config.install.path,
             release=config.release,
             controller=self._state.create().controller(),
         )
         access = self._access(config.install.path)
-        return remove_from_fleet(spec, access, config, plan, on_event=self.on_event)
+        return remove_from_fleet(spec, access, config, plan, on_event=on_event)
 
-    def status(self, *, offline: bool = False) -> dict[str, NodeStatus]:
+    def status(self, *, offline: bool = False, on_event: OnEvent = ignore) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.
 
         `offline` uses the facts of the last probe instead of probing. If a cluster was given, or if
@@ -424,17 +419,17 @@ class Fleet:
         from fleetbuild.probe.facts import last_facts
         from fleetbuild.store.wheels import Store
 
-        plan = self._readable_plan()
+        plan = self._readable_plan(on_event)
         config, inventory = self._installed(plan), self.inventory
         names = [node.name for node in inventory.nodes]
         if offline:
             facts, ages = last_facts(self._state, inventory.nodes)
         else:
-            facts = self._access(config.install.path).probe(inventory.nodes, self.on_event)
+            facts = self._access(config.install.path).probe(inventory.nodes, on_event)
             ages = dict.fromkeys(names, now())
         expected = self._state.left_there(config.release)
         if plan and plan.inventory == self._source and inventory.limit is None:
-            self._tell_departed(sorted(expected.keys() - set(names)))
+            _tell_departed(on_event, sorted(expected.keys() - set(names)))
         revoked = Store(self._state.store).revocations
         statuses = compare_releases(
             names,
@@ -551,11 +546,29 @@ class Fleet:
             cluster=self.cluster,
         )  # fmt: skip
 
-    def _run_task(self, task: FleetTask, plan: Plan | None, config: Config) -> Result:
+    def _run_task(
+        self, task: FleetTask[AnyReply], plan: Plan | None, config: Config, on_event: OnEvent
+    ) -> Result:
         from fleetbuild.apply.wiring import run_on_fleet
 
         access = self._access(config.install.path)
-        return run_on_fleet(task, access, config, plan, on_event=self.on_event)
+        return run_on_fleet(task, access, config, plan, on_event=on_event)
+
+
+def _warn(on_event: OnEvent, message: str, fix: str = "") -> None:
+    on_event(Event(stage="check", state="warning", message=message, fix=fix))
+
+
+def _tell_departed(on_event: OnEvent, names: Sequence[str]) -> None:
+    """Name the nodes that left the inventory with a release on them."""
+    if names:
+        some = ",".join(names) + ("," if len(names) == 1 else "")
+        _warn(
+            on_event,
+            f"No longer in the inventory, and still with a release: {fold(names)}.",
+            "Remove it while the node can be reached. A comma at the end makes a name a list of"
+            f" hosts: fleetbuild remove '{some}'",
+        )
 
 
 def _configuration(config: Config | Path | str | None, source: str) -> Config:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetbuild.ansible.role_results import FULL_FIX, RoleResult, is_disk_full
+from fleetbuild.ansible.role_results import FULL_FIX, Failure, Reply, is_disk_full
 from fleetbuild.ansible.steps import step_of
 from fleetbuild.models import Event, NodeResult, OnEvent, Stage
 
@@ -54,7 +54,7 @@ def result_without_reply(
     name: str,
     group: str | None,
     host: HostRun | None,
-    failure: RoleResult | None,
+    failure: Reply | None,
     serving: str | None = None,
 ) -> NodeResult:
     """Return the result of a node that became unreachable or on which a task failed.
@@ -89,9 +89,9 @@ def result_without_reply(
     )
 
 
-def is_held(reply: RoleResult | None) -> bool:
+def is_held(reply: Reply | None) -> bool:
     """Return whether another controller changes the releases of a node."""
-    return reply is not None and reply.of == "failure" and reply.advice == "wait-for-run"
+    return isinstance(reply, Failure) and reply.advice == "wait-for-run"
 
 
 def _release_after_loss(host: HostRun, serving: str | None) -> str:

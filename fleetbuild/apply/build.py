@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from fleetbuild.ansible import HostRun, TaskEvent
-from fleetbuild.ansible.role_results import RoleResult, is_disk_full, role_result_of
+from fleetbuild.ansible.role_results import BuildReply, Failure, is_disk_full, reply_in
 from fleetbuild.ansible.silent_nodes import AGAIN, tell_waiting
 from fleetbuild.apply.build_events import (
     incoming,
@@ -106,10 +106,10 @@ class _Batch:
     assignments: tuple[BuildAssignment, ...]
     # node -> artifact key -> a build without a reply
     waiting: dict[str, dict[str, BuildAssignment]] = field(default_factory=dict)
-    replies: dict[str, RoleResult] = field(default_factory=dict)  # by artifact key
-    failures: dict[str, RoleResult] = field(default_factory=dict)  # by node
+    replies: dict[str, BuildReply] = field(default_factory=dict)  # by artifact key
+    failures: dict[str, Failure] = field(default_factory=dict)  # by node
     # by node: the first package that failed there
-    first_failures: dict[str, tuple[str, RoleResult]] = field(default_factory=dict)
+    first_failures: dict[str, tuple[str, BuildReply]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for assignment in self.assignments:
@@ -218,16 +218,16 @@ class _Builds:
 
     def _take_event(self, batch: _Batch, event: TaskEvent) -> None:
         """Turn an event of Ansible into one of fleetbuild, and keep the replies of builds."""
-        waiting, reply = batch.waiting.get(event.host, {}), role_result_of(event)
+        waiting, reply = batch.waiting.get(event.host, {}), reply_in(event)
         current = next(iter(waiting.values()), None)
         if event.state == "waiting":
             tell_waiting(self._run.on_event, event, current.group if current else None, "build")
         elif event.state == "unreachable":
             lost = HostRun("unreachable", event.message, event.task, event.result.get("silent", 0))
             self._give_away(waiting, failure_before_reply(lost, None))
-        elif reply and reply.of == "failure":
+        elif isinstance(reply, Failure):
             batch.failures[event.host] = reply
-        elif reply:
+        elif isinstance(reply, BuildReply):
             # Accept one reply per build, and only for builds assigned to this node.
             if assignment := waiting.pop(reply.key, None):
                 self._keep(batch, assignment, reply)
@@ -238,7 +238,7 @@ class _Builds:
         elif current:
             report_progress(self._run, current, event)
 
-    def _keep(self, batch: _Batch, assignment: BuildAssignment, reply: RoleResult) -> None:
+    def _keep(self, batch: _Batch, assignment: BuildAssignment, reply: BuildReply) -> None:
         """Keep a reply. If the machine failed, other nodes build this wheel and the next ones."""
         run, node, waiting = self._run, assignment.node, batch.waiting[assignment.node]
         run.journal.note("build ended", key=reply.key, node=node, built=reply.ok)

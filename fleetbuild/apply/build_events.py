@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetbuild.ansible.role_results import RoleResult, build_progress_of
+from fleetbuild.ansible.role_results import BuildReply, build_progress_of
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.known_failures import end_of
 from fleetbuild.apply.pending import BuildAssignment, key_of, pending_groups
@@ -116,7 +116,7 @@ def _group_of(progress: Progress, key: str) -> str:
     )
 
 
-def report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None:
+def report_end(run: Run, assignment: BuildAssignment, reply: BuildReply) -> None:
     run.tell(
         "build",
         "ok" if reply.ok else "failed",
@@ -130,7 +130,7 @@ def report_end(run: Run, assignment: BuildAssignment, reply: RoleResult) -> None
     )
 
 
-def _what_was_built(run: Run, assignment: BuildAssignment, reply: RoleResult) -> str:
+def _what_was_built(run: Run, assignment: BuildAssignment, reply: BuildReply) -> str:
     if reply.cached:
         return "already built"
     reused = _REUSED.search(end_of(incoming(run, assignment) / "build.log"))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from fleetbuild.ansible import RunPlaybook
-from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
+from fleetbuild.ansible.role_results import AnyReply, Reply, more_severe, reply_in
 from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply, tell_waiting
 from fleetbuild.apply.followers import blocked_nodes, report, verified_releases
 from fleetbuild.apply.serving import note_reply
@@ -46,14 +46,15 @@ _EVENT_STATES = {
 
 
 @dataclass(frozen=True)
-class FleetTask:
+class FleetTask(Generic[AnyReply]):
     """A playbook, its variables for each node, and how to turn a node's reply into a result."""
 
     playbook: str
     variable: str  # the playbook's extra variable
     stage: Stage
     job: Callable[[str, Manifest], ReleaseSpec | NodeResult]
-    result: Callable[[str, Manifest, RoleResult], NodeResult]
+    reply: type[AnyReply]
+    result: Callable[[str, Manifest, AnyReply], NodeResult]
     changes: bool = False  # whether it changes which release serves
 
 
@@ -62,7 +63,7 @@ REPAIR = "Install it again: fleetbuild verify INVENTORY --repair"
 
 
 def run_fleet_task(
-    task: FleetTask,
+    task: FleetTask[AnyReply],
     inventory: Inventory,
     *,
     release: str,
@@ -104,6 +105,7 @@ def run_fleet_task(
                 {task.variable: variables},
                 stage=task.stage,
                 groups=groups,
+                reply=task.reply,
                 results=results,
                 run_playbook=run_playbook,
                 on_event=on_event,
@@ -208,7 +210,7 @@ def no_release(name: str) -> str:
 
 
 def _jobs(
-    task: FleetTask, current: Mapping[str, Manifest]
+    task: FleetTask[AnyReply], current: Mapping[str, Manifest]
 ) -> tuple[dict[str, ReleaseSpec], dict[str, NodeResult]]:
     jobs: dict[str, ReleaseSpec] = {}
     refused: dict[str, NodeResult] = {}
@@ -227,12 +229,13 @@ def run_on_nodes(
     *,
     stage: Stage,
     groups: Mapping[str, str | None],
-    results: Mapping[str, Callable[[RoleResult], NodeResult]],
+    reply: type[AnyReply],
+    results: Mapping[str, Callable[[AnyReply], NodeResult]],
     run_playbook: RunPlaybook,
     on_event: OnEvent,
 ) -> dict[str, NodeResult]:
     """Run a playbook on the nodes of `results`, which turns each node's reply into its result."""
-    replies: dict[str, RoleResult] = {}
+    replies: dict[str, Reply] = {}
 
     def report(result: NodeResult) -> None:
         on_event(
@@ -252,10 +255,10 @@ def run_on_nodes(
     def listen(event: TaskEvent) -> None:
         if event.state == "waiting":
             tell_waiting(on_event, event, groups.get(event.host), stage)
-        elif reply := role_result_of(event):
-            replies[event.host] = more_severe(replies.get(event.host), reply)
-            if reply.of != "failure":
-                report(results[event.host](reply))
+        elif said := reply_in(event):
+            replies[event.host] = more_severe(replies.get(event.host), said)
+            if isinstance(said, reply):
+                report(results[event.host](said))
 
     for group in dict.fromkeys(groups[name] for name in results if name in groups):
         nodes = tuple(name for name in results if groups.get(name) == group)
@@ -263,12 +266,12 @@ def run_on_nodes(
     hosts = run_playbook(playbook, limit=sorted(results), extravars=variables, on_event=listen)
     ended = {}
     for name, result in results.items():
-        reply, host = replies.get(name), hosts.get(name)
-        if reply and reply.of != "failure":
-            ended[name] = result(reply)
+        said, host = replies.get(name), hosts.get(name)
+        if isinstance(said, reply):
+            ended[name] = result(said)
             if host and host.log and ended[name].state in _EVENT_STATES:
                 ended[name] = ended[name].model_copy(update={"log": host.log})
         else:
-            ended[name] = result_without_reply(name, groups.get(name), host, reply)
+            ended[name] = result_without_reply(name, groups.get(name), host, said)
             report(ended[name])
     return ended

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import yaml
 
 from fleetbuild.ansible import ansible_dir
-from fleetbuild.ansible.role_results import RoleResult, is_disk_full
+from fleetbuild.ansible.role_results import BuildReply, Failure, is_disk_full
 from fleetbuild.ansible.silent_nodes import describe_loss
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.models import Target
@@ -32,7 +32,7 @@ _TABLE = "roles/verify_wheel/vars/main/known_failures.yml"
 _LONGEST = 1 << 16  # characters from the end: a compiler prints its error last
 
 
-def machine_failure(reply: RoleResult, log: Path) -> str | None:
+def machine_failure(reply: BuildReply, log: Path) -> str | None:
     """Return why the machine made this build fail; None if the build's code or inputs did."""
     lines = f"{reply.reason}\n{end_of(log)}".splitlines()
     if full := next(filter(is_disk_full, lines), None):
@@ -41,7 +41,7 @@ def machine_failure(reply: RoleResult, log: Path) -> str | None:
     return lines[0] if by_machine else None
 
 
-def failure_before_reply(host: HostRun | None, failure: RoleResult | None) -> str | None:
+def failure_before_reply(host: HostRun | None, failure: Failure | None) -> str | None:
     """Return why a machine ended before its build did; None if the playbook ended well there."""
     if host is None or host.state == "ok":
         return None
@@ -54,8 +54,8 @@ def failure_before_reply(host: HostRun | None, failure: RoleResult | None) -> st
 def reason_without_reply(
     node: str,
     host: HostRun | None,
-    failure: RoleResult | None,
-    first_failure: tuple[str, RoleResult] | None,
+    failure: Failure | None,
+    first_failure: tuple[str, BuildReply] | None,
 ) -> dict[str, str]:
     """Return reason and fix for a build without a reply.
 
@@ -79,7 +79,7 @@ def reason_without_reply(
     }
 
 
-def explain_reply(assignment: BuildAssignment, reply: RoleResult, log: Path) -> RoleResult:
+def explain_reply(assignment: BuildAssignment, reply: BuildReply, log: Path) -> BuildReply:
     """Add reason and fix of a known failure to a reply that has no fix."""
     if reply.ok or reply.fix:
         return reply

@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 
 from fleetbuild.ansible import RunPlaybook
-from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.role_results import ReleaseReply
 from fleetbuild.ansible.silent_nodes import AGAIN, result_without_reply
 from fleetbuild.apply.fleet_task import no_release, run_on_nodes
 from fleetbuild.apply.followers import blocked_nodes, report, verified_releases
@@ -87,6 +87,7 @@ def remove_releases(
                 {"fleetbuild_removals": jobs},
                 stage="activate",
                 groups={},
+                reply=ReleaseReply,
                 results={name: partial(_removed, name, spec) for name in names},
                 run_playbook=run_playbook,
                 on_event=on_event,
@@ -135,8 +136,8 @@ def _uncertain(mounted: InUse) -> dict[str, NodeResult]:
     }
 
 
-def _removed(name: str, spec: RemoveSpec, reply: RoleResult) -> NodeResult:
-    if reply.of != "install" or not reply.ok:
+def _removed(name: str, spec: RemoveSpec, reply: ReleaseReply) -> NodeResult:
+    if not reply.ok:
         return result_without_reply(name, None, None, reply)
     gone = len(reply.pruned)
     if not gone:

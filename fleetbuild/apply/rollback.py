@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetbuild.ansible.role_results import RoleResult, more_severe, role_result_of
+from fleetbuild.ansible.role_results import Failure, ReleaseReply, Reply, more_severe, reply_in
 from fleetbuild.ansible.silent_nodes import result_without_reply, tell_waiting
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.fleet_task import FleetTask
@@ -111,7 +111,7 @@ class _Rollback:
     def __init__(self, run: Run, progress: Progress, why: Mapping[str, str]) -> None:
         self._run, self._progress, self._why = run, progress, why  # why, by the name of the group
         self._groups = run.plan.groups_by_node
-        self._replies: dict[str, RoleResult] = {}
+        self._replies: dict[str, Reply] = {}
 
     def __call__(self, names: Sequence[str]) -> dict[str, NodeResult]:
         plan = self._run.plan
@@ -147,16 +147,16 @@ class _Rollback:
         group = self._groups[event.host].name
         if event.state == "waiting":
             tell_waiting(self._run.on_event, event, group, "activate")
-        elif reply := role_result_of(event):
+        elif reply := reply_in(event):
             self._replies[event.host] = more_severe(self._replies.get(event.host), reply)
-            if reply.of == "install" and reply.ok:
+            if isinstance(reply, ReleaseReply) and reply.ok:
                 about = {"node": event.host, "group": group}
                 self._run.tell("activate", "ok", "rolled back", **about)
 
     def _result(self, name: str, host: HostRun | None) -> NodeResult:
         reply, before = self._replies.get(name), self._before(name)
         group = self._groups[name].name
-        if reply and reply.of == "install" and (reply.release_id or None) == before:
+        if isinstance(reply, ReleaseReply) and (reply.release_id or None) == before:
             now = f"release {before} serves again" if before else "no release serves, as before"
             return NodeResult(
                 node=name,
@@ -165,15 +165,15 @@ class _Rollback:
                 release_id=before,
                 reason=f"{self._why[group]} Rolled back: {now}.",
             )
-        if reply and reply.of == "install":
+        if isinstance(reply, ReleaseReply):
             reason = f"Release {reply.release_id} serves now, and not {before} as before."
-            reply = RoleResult(of="failure", ok=False, reason=reason)
+            reply = Failure(reason=reason)
         return result_without_reply(name, group, host, reply)
 
 
 def rollback_task(
     install_path: str, release: str, controller: str, revoked: Iterable[str] = ()
-) -> FleetTask:
+) -> FleetTask[ReleaseReply]:
     """Return the task that switches each node to its previous release without revoked wheels.
 
     `controller` names this controller to others, and to itself in the next run.
@@ -185,10 +185,12 @@ def rollback_task(
             path=install_path, release=release, revoked=recalled, controller=controller
         )
 
-    return FleetTask("rollback.yml", "fleetbuild_rollbacks", "activate", job, _result, changes=True)
+    return FleetTask(
+        "rollback.yml", "fleetbuild_rollbacks", "activate", job, ReleaseReply, _result, changes=True
+    )
 
 
-def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
+def _result(name: str, manifest: Manifest, reply: ReleaseReply) -> NodeResult:
     about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
     if reply.ok:
         was = {wheel.package: wheel.version for wheel in manifest.wheels}

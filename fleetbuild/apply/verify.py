@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from fleetbuild.ansible.role_results import RoleResult, failure_reason
+from fleetbuild.ansible.role_results import VerifyReply
 from fleetbuild.apply.fleet_task import REPAIR, FleetTask
 from fleetbuild.models import Installs, Manifest, NodeResult, Plan, Result
 from fleetbuild.models._base import Frozen
@@ -29,7 +29,7 @@ def verify_task(
     release: str,
     checks_of: Callable[[Manifest], Checks],
     revoked: Revocations = NOTHING_REVOKED,
-) -> FleetTask:
+) -> FleetTask[VerifyReply]:
     """Return the task that verifies the release on every node that serves one."""
 
     def job(name: str, manifest: Manifest) -> VerifySpec | NodeResult:
@@ -55,10 +55,10 @@ def verify_task(
             path=install_path, release=release, imports=checks.imports, checks=checks.snippets
         )
 
-    return FleetTask("verify.yml", "fleetbuild_verifies", "verify", job, _result)
+    return FleetTask("verify.yml", "fleetbuild_verifies", "verify", job, VerifyReply, _result)
 
 
-def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
+def _result(name: str, manifest: Manifest, reply: VerifyReply) -> NodeResult:
     about = {"node": name, "group": manifest.group, "release_id": reply.release_id or manifest.id}
     if reply.ok:
         return NodeResult(state="verified", **about)
@@ -66,7 +66,7 @@ def _result(name: str, manifest: Manifest, reply: RoleResult) -> NodeResult:
     return NodeResult(
         state="verify_failed",
         damaged=reply.damaged,
-        reason=failure_reason(reply),
+        reason=reply.why,
         fix=REPAIR if reply.damaged else reply.fix or go_back,
         **about,
     )

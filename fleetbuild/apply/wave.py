@@ -15,7 +15,14 @@ from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fleetbuild.ansible.role_results import RoleResult, failure_reason, more_severe, role_result_of
+from fleetbuild.ansible.role_results import (
+    Failure,
+    ReleaseReply,
+    Reply,
+    VerifyReply,
+    more_severe,
+    reply_in,
+)
 from fleetbuild.ansible.silent_nodes import is_held, result_without_reply, stage_of, tell_waiting
 from fleetbuild.ansible.steps import step_of
 from fleetbuild.apply.context import Progress, Run, StageOutcome
@@ -173,7 +180,7 @@ class _Install:
             self._reported.add(result.node)
             _tell_failure(self._run, result, host)
 
-    def _play(self, names: Sequence[str], **changes: Any) -> dict[str, RoleResult]:
+    def _play(self, names: Sequence[str], **changes: Any) -> dict[str, Reply]:
         """Play the playbook; nodes where a file arrived damaged get the files again, once."""
         replies = self._play_once(names, changes)
         again = [name for name in names if _lacks_a_file(replies.get(name), self.hosts.get(name))]
@@ -186,8 +193,8 @@ class _Install:
 
     def _play_once(
         self, names: Sequence[str], changes: Mapping[str, Any], *, is_last: bool = False
-    ) -> dict[str, RoleResult]:
-        replies: dict[str, RoleResult] = {}
+    ) -> dict[str, Reply]:
+        replies: dict[str, Reply] = {}
 
         def on_event(event: TaskEvent) -> None:
             if event.host not in names:
@@ -199,10 +206,10 @@ class _Install:
             reply = replies.get(event.host)
             if reply and _lacks_a_file(reply, event.ended) and not is_last:
                 about = {"node": event.host, "group": group}
-                said = f"{failure_reason(reply)} It is sent again"
+                said = f"{reply.reason} It is sent again"
                 self._run.tell("distribute", "warning", said, **about)
             elif self._run.wait and is_held(reply):
-                self._tell_held(event.host, failure_reason(reply) if reply else "")
+                self._tell_held(event.host, reply.reason if reply else "")
             else:
                 self.report(self._result(event.host, replies, event.ended), event.ended)
 
@@ -222,22 +229,20 @@ class _Install:
             about = {"node": name, "group": self._groups[name].name}
             self._run.tell("install", "warning", f"{reason} Waiting for it to end.", **about)
 
-    def _result(
-        self, name: str, replies: Mapping[str, RoleResult], host: HostRun | None
-    ) -> NodeResult:
+    def _result(self, name: str, replies: Mapping[str, Reply], host: HostRun | None) -> NodeResult:
         before = _serving(self._run, self._progress, name)
         return _result(self._groups[name], name, replies.get(name), host, before)
 
 
-def _lacks_a_file(reply: RoleResult | None, host: HostRun | None) -> bool:
+def _lacks_a_file(reply: Reply | None, host: HostRun | None) -> bool:
     """Return whether a file arrived damaged."""
     answers = host is not None and host.state == "failed"
-    return answers and reply is not None and reply.advice == "run-to-copy"
+    return answers and isinstance(reply, Failure) and reply.advice == "run-to-copy"
 
 
-def _is_verified(reply: RoleResult | None, host: HostRun | None) -> bool:
+def _is_verified(reply: Reply | None, host: HostRun | None) -> bool:
     ended_well = host is not None and host.state == "ok"
-    return reply is not None and reply.of == "verify" and reply.ok and ended_well
+    return isinstance(reply, VerifyReply) and reply.ok and ended_well
 
 
 def _own_parameters(
@@ -408,13 +413,13 @@ def manifest(run: Run, progress: Progress, group: PlannedGroup, name: str) -> Ma
     )
 
 
-def _listen(run: Run, group: str, replies: dict[str, RoleResult], event: TaskEvent) -> None:
+def _listen(run: Run, group: str, replies: dict[str, Reply], event: TaskEvent) -> None:
     """Keep the reply in an event of a node, and tell what the operator should know of it."""
     if event.state == "waiting":
         tell_waiting(run.on_event, event, group, "install")
         return
     about = {"node": event.host, "group": group}
-    if reply := role_result_of(event):
+    if reply := reply_in(event):
         replies[event.host] = more_severe(replies.get(event.host), reply)
     for stage, text in _warnings(event.result):
         run.tell(stage, "warning", text, **about)
@@ -424,7 +429,7 @@ def _listen(run: Run, group: str, replies: dict[str, RoleResult], event: TaskEve
         run.tell(step.stage, "ok", **about)
     if isinstance(verification, dict) and verification.get("ok") is True:
         run.tell("verify", "ok", **about)
-    if reply and reply.of == "install" and reply.active:
+    if isinstance(reply, ReleaseReply) and reply.active:
         run.tell("activate", "ok", "verified and active", **about)
 
 
@@ -442,15 +447,15 @@ def _serving(run: Run, progress: Progress, name: str) -> str:
 
 
 def _result(
-    group: PlannedGroup, name: str, reply: RoleResult | None, host: HostRun | None, before: str
+    group: PlannedGroup, name: str, reply: Reply | None, host: HostRun | None, before: str
 ) -> NodeResult:
     about = {"node": name, "group": group.name}
-    if reply and reply.of == "install" and reply.active:
+    if isinstance(reply, ReleaseReply) and reply.active:
         return NodeResult(state="installed", release_id=group.release_id, kept=reply.kept, **about)
-    if reply and reply.of == "verify" and not reply.ok:
+    if isinstance(reply, VerifyReply) and not reply.ok:
         return NodeResult(
             state="verify_failed",
-            reason=failure_reason(reply),
+            reason=reply.why,
             fix=reply.fix
             or "The previous release still serves. Correct the recipe, then plan again.",
             log=(host.log if host else "") or None,

@@ -17,6 +17,7 @@ from typing import Any
 
 from fleetbuild.ansible import Playbooks, Secrets
 from fleetbuild.ansible.hook_commands import run_commands
+from fleetbuild.ansible.role_results import AnyReply
 from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.apply.audit import audit_findings
 from fleetbuild.apply.context import Tools
@@ -205,7 +206,7 @@ def remove_from_fleet(
 
 
 def run_on_fleet(
-    task: FleetTask,
+    task: FleetTask[AnyReply],
     access: FleetAccess,
     config: Config,
     last_plan: Plan | None,

@@ -124,8 +124,8 @@ def probe(
 ) -> tuple[dict[str, Facts], float]:
     """Return the facts of all nodes, and the seconds that it took to read them."""
     began = time.monotonic()
-    with _probing(run, fleet) as fleet.on_event:
-        facts = fleet.probe(captures=captures, save=save)
+    with _probing(run, fleet) as on_event:
+        facts = fleet.probe(captures=captures, save=save, on_event=on_event)
     return facts, time.monotonic() - began
 
 
@@ -144,8 +144,8 @@ def read_cluster(
 
 def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus]:
     """Return what serves on each node, by a new probe or by the last one."""
-    with _probing(run, fleet) as fleet.on_event:
-        return fleet.status(offline=offline)
+    with _probing(run, fleet) as on_event:
+        return fleet.status(offline=offline, on_event=on_event)
 
 
 def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
@@ -176,13 +176,14 @@ def plan(
 ) -> tuple[Plan, float]:
     """Return the plan for these facts, and the seconds that it took to make."""
     began = time.monotonic()
-    with waiting(run.out, "Resolving and planning") as fleet.on_event:
+    with waiting(run.out, "Resolving and planning") as on_event:
         made = fleet.plan(
             tuple(packages or ()),
             targets=tuple(targets or ()),
             facts=facts,
             captures=captures,
             requirements=requirements,
+            on_event=on_event,
         )
     return made, time.monotonic() - began
 
@@ -266,8 +267,7 @@ def agreed(run: Session, question: str, command: str, *, yes: bool) -> bool:
 
 def run_task(
     run: Session,
-    fleet: Fleet,
-    work: Callable[[], Result],
+    work: Callable[..., Result],
     groups: Mapping[str, Sequence[str]] | None = None,
     failed: str = "failed to install",
     shown: Plan | None = None,
@@ -275,8 +275,8 @@ def run_task(
     """Do the work while its events are shown, then say how it ended; `shown` is a plan above it."""
     from fleetbuild.cli.show.result import result_lines
 
-    with listening(run.out, groups) as fleet.on_event:
-        result = work()
+    with listening(run.out, groups) as on_event:
+        result = work(on_event=on_event)
     run.out.say(*result_lines(result, failed, shown))
     run.exit_code = result.exit_code
     return result

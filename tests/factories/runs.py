@@ -316,7 +316,8 @@ def event(
 def answer(
     on_event: Callable[[Any], None], host: str, reply: dict[str, Any], of: str = "build"
 ) -> None:
-    on_event(event(host, "Result", {"ansible_facts": {f"{of}_wheel_result": reply}}))
+    facts = {"ansible_facts": {f"{of}_wheel_result": reply}}
+    on_event(event(host, "Result", {"active": True} | reply if of == "install" else facts))
 
 
 _DAMAGED = "It arrived damaged.", "Run again; it is copied again.", "run-to-copy"

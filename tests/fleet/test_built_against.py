@@ -195,8 +195,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     fleet = Fleet(site / "inventory.yml", state_dir=site / "state")
     plan = fleet.plan()
     assert plan.lock == "complete", plan.lock_problem
-    fleet.on_event = told.append
-    result = fleet.apply(plan)
+    result = fleet.apply(plan, on_event=told.append)
     reasons = [wheel.reason for wheel in result.wheels] + [node.reason for node in result.nodes]
     assert result.exit_code == 0, reasons
     return Made(site, plan, result, told)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fleetbuild.ansible import HostRun, Playbooks, TaskEvent, playbooks
-from fleetbuild.ansible.role_results import role_result_of
+from fleetbuild.ansible.role_results import reply_in
 
 ROOT = Path(__file__).parents[2]
 # What the module says that every one of these actions runs on the node.
@@ -84,7 +84,7 @@ def test_a_reply_that_would_set_variables_is_refused_and_other_nodes_go_on(place
     assert lie == "ansible_facts"
     assert f"{lie} answered fleetbuild.core.release with a value of {lie}" in hosts[lie].message
     assert [event.task for event in events if event.host == lie] == ["lie"]
-    (reply,) = filter(None, map(role_result_of, (e for e in events if e.host == lie)))
+    (reply,) = filter(None, map(reply_in, (e for e in events if e.host == lie)))
     assert f"Check {lie} for a replaced Python" in reply.fix
     (shown,) = (e.result["ansible_facts"] for e in events if e.task == "show" and e.host == "good")
     assert shown["jump"].split() == ["-4"] * (1 + len(_LIES))

@@ -339,15 +339,15 @@ def test_a_damaged_plan_does_not_stop_status_verify_and_rollback(
     (tmp_path / "plan.json").write_text('{"half')
     (tmp_path / "result.json").write_text("null")
     events = []
-    fleet = Fleet(FLEET, config=Config(packages=["x"]), state_dir=tmp_path, on_event=events.append)
+    fleet = Fleet(FLEET, config=Config(packages=["x"]), state_dir=tmp_path)
     monkeypatch.setattr(Fleet, "_run_task", lambda *_: Result(plan_digest=""))
-    fleet.rollback()
+    fleet.rollback(on_event=events.append)
     warnings = [each.message for each in events if each.state == "warning"]
     assert "plan.json" in warnings[0]
     assert "result.json, cannot be read" in warnings[1]
     fleet.status(offline=True)
     events.clear()
-    assert fleet.verify(repair=True) == Result(plan_digest="")
+    assert fleet.verify(repair=True, on_event=events.append) == Result(plan_digest="")
     (warning,) = [each for each in events if each.state == "warning"]
     assert "plan.json" in warning.message
     assert "checks from recipes" in warning.message

@@ -103,7 +103,7 @@ def apply(
                 run.out.say("Nothing was changed.")
                 return
         work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure, wait=wait)
-        result = steps.run_task(run, fleet, work, made.changes, shown=shown)
+        result = steps.run_task(run, work, made.changes, shown=shown)
         run.out.say(*report.places(made, result), report.next_command(made, result))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -52,6 +53,5 @@ def remove(
                 run.out.say(*to_remove(called, steps.status(run, fleet, offline=False)))
         if not steps.agreed(run, "Remove them?", "fleetbuild remove INVENTORY --yes", yes=yes):
             return
-        steps.run_task(
-            run, fleet, lambda: fleet.remove(install_path=install_path), failed="failed to remove"
-        )
+        work = partial(fleet.remove, install_path=install_path)
+        steps.run_task(run, work, failed="failed to remove")

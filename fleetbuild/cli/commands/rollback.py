@@ -27,4 +27,4 @@ def rollback(
                 return
         if not steps.agreed(run, "Roll back?", "fleetbuild rollback INVENTORY --yes", yes=yes):
             return
-        steps.run_task(run, fleet, fleet.rollback, failed="failed to roll back")
+        steps.run_task(run, fleet.rollback, failed="failed to roll back")

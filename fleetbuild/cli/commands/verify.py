@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -27,4 +28,4 @@ def verify(
         from fleetbuild.cli import steps
 
         fleet = steps.open_fleet(run, inventory, command="verify", nodes=nodes, cluster=cluster)
-        steps.run_task(run, fleet, lambda: fleet.verify(repair=repair))
+        steps.run_task(run, partial(fleet.verify, repair=repair))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetbuild.ansible import HostRun
-from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.role_results import BuildReply
 from fleetbuild.apply.known_failures import failure_before_reply, machine_failure
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import result_lines
@@ -330,7 +330,7 @@ def test_a_build_that_the_next_plan_still_needs_goes_on(fleet: FakeFleet, tmp_pa
 def test_compilers_and_systems_name_failures_of_the_machine(
     output: str, by_machine: bool, tmp_path: Path
 ) -> None:
-    failed = RoleResult(of="build", ok=False, reason=output, kind="code")
+    failed = BuildReply(ok=False, reason=output, kind="code")
     why = machine_failure(failed, tmp_path / "no log")
     assert (why is not None) == by_machine
     assert "\n" not in (why or "")
@@ -342,12 +342,12 @@ def test_compilers_and_systems_name_failures_of_the_machine(
 def test_the_kind_of_a_failure_decides_not_its_words(
     kind: Any, by_machine: bool, tmp_path: Path
 ) -> None:
-    failed = RoleResult(of="build", ok=False, reason="Any words.\nAn error", kind=kind)
+    failed = BuildReply(ok=False, reason="Any words.\nAn error", kind=kind)
     assert machine_failure(failed, tmp_path / "no log") == ("Any words." if by_machine else None)
 
 
 def test_the_log_can_name_the_machines_failure(tmp_path: Path) -> None:
-    failed = RoleResult(of="build", ok=False, reason="The build failed.")
+    failed = BuildReply(ok=False, reason="The build failed.")
     full = "ld: a.o: No space left on device"
     log = tmp_path / "build.log"
     log.write_text(f"{full}\n")

@@ -1,10 +1,10 @@
 from pathlib import Path
 from typing import Any
 
-from fleetbuild.ansible.role_results import RoleResult
+from fleetbuild.ansible.role_results import VerifyReply
 from fleetbuild.apply.fleet_task import FleetTask, run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
-from fleetbuild.apply.verify import Checks, failure_reason, repair_damaged, verify_task
+from fleetbuild.apply.verify import Checks, repair_damaged, verify_task
 from fleetbuild.extension import Follower
 from fleetbuild.models import (
     Event,
@@ -157,11 +157,9 @@ def test_rollback_switches_to_the_previous_release(tmp_path: Path) -> None:
 def test_the_end_of_a_traceback_is_shown_once() -> None:
     told = {"ok": False, "output": "Traceback\nAssertionError: too big"}
     once = "`f()`: AssertionError: too big"
-    assert failure_reason(RoleResult(of="verify", reason=once, **told)) == once
-    assert failure_reason(RoleResult(of="verify", reason="It failed.", **told)).endswith(
-        "d. AssertionError: too big"
-    )
-    assert failure_reason(RoleResult(of="verify", ok=False, reason="It failed.")) == "It failed."
+    assert VerifyReply(reason=once, **told).why == once
+    assert VerifyReply(reason="It failed.", **told).why.endswith("d. AssertionError: too big")
+    assert VerifyReply(ok=False, reason="It failed.").why == "It failed."
 
 
 def test_only_damaged_nodes_of_the_same_release_are_repaired(tmp_path: Path) -> None:

@@ -189,10 +189,10 @@ def test_status_names_nodes_that_left_the_inventory(
     Removal(tmp_path, a=GONE, w07=GONE)
     inventory = Inventory(source="i.yml", nodes=(Node(name="a", login=Login(host="a")),))
     told: list[Event] = []
-    fleet = Fleet(inventory, config=Config(), state_dir=tmp_path, on_event=told.append)
+    fleet = Fleet(inventory, config=Config(), state_dir=tmp_path)
     fleet.save_plan(with_digest(reused_plan("a").model_copy(update={"inventory": "i.yml"})))
     monkeypatch.setattr("fleetbuild.apply.wiring.probe_nodes", lambda *_, **__: {"a": facts("avx")})
-    fleet.status()
+    fleet.status(on_event=told.append)
     (warning,) = told
     assert "still with a release: w07" in warning.message
     assert warning.fix.endswith("fleetbuild remove 'w07,'")

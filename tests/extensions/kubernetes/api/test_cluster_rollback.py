@@ -78,9 +78,8 @@ class Nodes:
         for name in limit:
             self.serve[name] = OLD
             reply = {"ok": True, "active": True, "release_id": OLD.id}
-            facts = {"ansible_facts": {"install_wheel_result": reply}}
             on_event(
-                SimpleNamespace(host=name, task="Result", state="ok", result=facts, message="")
+                SimpleNamespace(host=name, task="Result", state="ok", result=reply, message="")
             )
         return {name: SimpleNamespace(state="ok", message="", log=None) for name in limit}
 
