@@ -1,7 +1,7 @@
 """What published wheels need, and on which CPUs they run.
 
 `python -m benchmarks.baselines` reads and runs each stack of baselines.yml that has not run yet. It
-writes docs/baselines.md and fleetbuild/audit/data/baselines.json; `--write` only writes them.
+writes docs/baselines.md and the guest's data/baselines.json; `--write` only writes them.
 Each cell is predicted by reading, then run, so the page also shows how good the prediction is.
 """
 
@@ -17,31 +17,31 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
-from fleetbuild.audit.evidence import (
-    FileResults,
-    Results,
-    Run,
-    SharedResults,
-    combine,
-    use_of,
-    uses_of,
-)
-from fleetbuild.audit.models import WheelNeeds
-from fleetbuild.audit.needs import read_needs
-from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict, judge
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.files import write_atomically
-from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import LockedFile
-from fleetbuild.models._base import Frozen
-from fleetbuild.plan.check.emulate import (
+from fleetbuild.extensions.check.emulate import (
     installed,
     qemu_cpu_of,
     qemu_version,
     require_emulation,
     run_emulated,
 )
-from fleetbuild.plan.check.kinds import Kind, named_kinds, this_machine
+from fleetbuild.extensions.check.judge import judge
+from fleetbuild.extensions.check.machine_kinds import MachineKind, named_kinds, this_machine
+from fleetbuild.extensions.check.needs import WheelNeeds, read_needs
+from fleetbuild.extensions.check.results import (
+    EmulatedRun,
+    FileResults,
+    Results,
+    SharedResults,
+    combine,
+    use_of,
+    uses_of,
+)
+from fleetbuild.files import write_atomically
+from fleetbuild.hardware.rungs import RUNGS
+from fleetbuild.models import LockedFile
+from fleetbuild.models._base import Frozen
+from fleetbuild.models.verdict import VERDICT_WORDS, Verdict
 from fleetbuild.plan.resolve.sandbox import PYTHON_TAG, SandboxError
 from fleetbuild.plan.resolve.uv import resolve
 from fleetbuild.store.index_config import index_settings
@@ -50,7 +50,7 @@ from fleetbuild.store.wheels import Store
 HERE = Path(__file__)
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "baselines.md"
-DATA = ROOT / "fleetbuild" / "audit" / "data" / "baselines.json"
+DATA = ROOT / "fleetbuild/extensions/check/data/baselines.json"
 
 
 class Entry(Frozen):
@@ -112,7 +112,7 @@ class Survey:
         file = LockedFile(url="", **entry.model_dump(exclude={"arch"}))  # it is in the store
         return self._read(file).needs or WheelNeeds(file=entry.file)
 
-    def run(self, entry: Entry, kind: Kind) -> Run | None:
+    def run(self, entry: Entry, kind: MachineKind) -> EmulatedRun | None:
         """Return how a file ran on the CPU of a kind."""
         return self.results.of(entry.sha256, entry.file).on_cpu(kind.features, kind.python)
 
@@ -133,7 +133,7 @@ class Survey:
                         installed([self._store.fetch(wheel) for wheel in wheels])
                     )
                     verdict = run_emulated(kind, file.name, self._store.fetch(file), folder)
-                    run = Run(
+                    run = EmulatedRun(
                         cpu=qemu_cpu_of(kind),
                         qemu=qemu_version(),
                         python=kind.python,
@@ -152,7 +152,7 @@ class Survey:
         entries += [_entry(file, "aarch64") for file in named if self._read(file).needs]
         return entries
 
-    def _resolved(self, stack: str, kind: Kind) -> Sequence[LockedFile]:
+    def _resolved(self, stack: str, kind: MachineKind) -> Sequence[LockedFile]:
         answer = resolve(kind.request(stack.split()), self._store.settings)
         if answer.problem:
             raise FleetbuildError(answer.problem, answer.fix or "")
@@ -252,7 +252,7 @@ def short(cell: str) -> str:
     return read if read == ran else cell
 
 
-def predict(survey: Survey, entry: Entry, kind: Kind) -> Verdict:
+def predict(survey: Survey, entry: Entry, kind: MachineKind) -> Verdict:
     """Return the verdict from reading alone."""
     return judge(survey.needs(entry), package=entry.name, arch=kind.arch, features=kind.features)
 

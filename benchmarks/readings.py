@@ -1,7 +1,7 @@
 """The readings that come with fleetbuild, so that a known wheel is judged without a download.
 
 `python -m benchmarks.readings CACHE...` packs what checks with these caches read into
-fleetbuild/audit/data/readings.xz. Fill one first, with the current reader:
+fleetbuild/extensions/check/data/readings.xz. Fill one first, with the current reader:
 
     export XDG_CACHE_HOME=CACHE
     fleetbuild check -r benchmarks/check.txt --for avx2
@@ -13,9 +13,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fleetbuild.audit.evidence import FileResults, pack_readings
+from fleetbuild.extensions.check.results import FileResults, pack_readings
 
-DATA = Path(__file__).parents[1] / "fleetbuild" / "audit" / "data" / "readings.xz"
+DATA = Path(__file__).parents[1] / "fleetbuild/extensions/check/data/readings.xz"
 
 
 def main() -> None:

@@ -148,7 +148,7 @@ def check() -> None:
         if lines > LIMITS[part]:
             sys.exit(
                 f"{part} has {lines:,} lines of code, {LIMITS[part]:,} are allowed. Remove what"
-                " your change makes unnecessary: see CONTRIBUTING.md, No feature without one leaving."
+                " your change makes unnecessary (CONTRIBUTING.md: No feature without one leaving)."
             )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Config,
         Facts,
         Inventory,
+        LockedFile,
         Node,
         NodeStatus,
         Plan,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from fleetbuild.models.revocation import Revocations
     from fleetbuild.models.serving import InUse, Serving
     from fleetbuild.models.stored import BuildContext, Signer, WheelRecord
+    from fleetbuild.models.verdict import Code, Verdict
 
 ENTRY_POINTS = "fleetbuild.extensions"
 _OWN = "fleetbuild.extensions"
@@ -128,6 +130,46 @@ class Follower:
 
     def in_use(self, names: Collection[str], root: str) -> InUse:
         """Return the releases below `root` to keep, and why. Called before old ones are removed."""
+        return {}
+
+
+class Evidence:
+    """Knows more of wheels than their audit says: override what it knows.
+
+    A target has the features and SMs of a group, or of some of its nodes.
+    """
+
+    def verdict(
+        self, file: LockedFile, target: Target, beside: Iterable[LockedFile]
+    ) -> Verdict | None:
+        """Return whether a wheel runs there, installed with those beside it; None: not known.
+
+        Called for the dependencies of each kind of node in a plan, and for a group's wheels when it
+        is explained.
+        """
+        return None
+
+    def code(self, file: LockedFile, target: Target) -> Code | None:
+        """Return what the code of a wheel needs, and how it ran there; None: it is audited.
+
+        Called for published wheels that a plan may take.
+        """
+        return None
+
+    def judge(
+        self,
+        wheel: Path,
+        kinds: Sequence[str],
+        *,
+        requires: Sequence[str],
+        emulate: bool,
+        state_dir: Path,
+        progress: Callable[[str], None],
+    ) -> Mapping[str, Verdict]:
+        """Return whether a wheel runs on each of these kinds of machines; run it to `emulate` them.
+
+        Called by `audit --for`, with what the wheel requires.
+        """
         return {}
 
 
@@ -229,6 +271,14 @@ class Extension:
 
         return NOTHING_REVOKED
 
+    def evidence(self, fetch: Callable[[LockedFile], Path] | None) -> Evidence | None:
+        """Return its evidence about wheels.
+
+        Called when a plan is made, with a function that fetches a wheel to read; and when a node is
+        explained or a wheel audited, without.
+        """
+        return None
+
     def prepare(self, wheel: Path, folder: Path, planned: PlannedWheel) -> Path:
         """Return the wheel to store in place of this one, written to `folder`, or the same path.
 
@@ -307,6 +357,11 @@ def _of_others() -> Iterator[Extension]:
                 f"Repair or uninstall {package}.",
             ) from problem
         yield extension
+
+
+def find_evidence(fetch: Callable[[LockedFile], Path] | None = None) -> Evidence | None:
+    """Return the evidence of the first extension that has any, else None."""
+    return next(filter(None, (each.evidence(fetch) for each in extensions())), None)
 
 
 def plan_fields(config: Config) -> dict[str, Any]:

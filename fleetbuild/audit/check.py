@@ -28,6 +28,11 @@ from fleetbuild.text import version_key
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 
 
+def implied_features(arch: str, features: Collection[str]) -> frozenset[str]:
+    """Return these features of a CPU with the features that they imply."""
+    return _IMPLIED[arch](frozenset(features)) if arch in _IMPLIED else frozenset(features)
+
+
 def check_wheel(
     path: Path | str,
     *,
@@ -116,7 +121,7 @@ def _elf(elf: ElfAudit, target: Target) -> Iterator[str]:
         yield f"{elf.path} is linked with {elf.libc}, but the nodes have {target.libc.family}"
     elif elf.glibc and version_key(elf.glibc) > version_key(target.libc.floor):
         yield f"{elf.path} needs glibc {elf.glibc}, but the oldest node has {target.libc.floor}"
-    allowed = _IMPLIED[elf.arch](frozenset(target.features))
+    allowed = implied_features(elf.arch, target.features)
     for use in elf.features:
         if use.when != "guarded" and use.feature not in allowed:
             yield f"{elf.path} uses {use}, which {target.isa} does not have"

@@ -6,13 +6,10 @@ import csv
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 
-from packaging.markers import UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -52,19 +49,6 @@ def metadata_here(wheel: Path) -> str:
             return "" if archive.problems else archive.text(name) or ""
     except BROKEN:
         return ""
-
-
-def required_packages(archive: Archive) -> tuple[str, ...]:
-    """Return the names of what a wheel requires on this machine without any extra."""
-    folder = info_folder(archive)
-    text = archive.text(f"{folder}/METADATA") if folder else None
-    found = set()
-    for line in HeaderParser().parsestr(text or "").get_all("Requires-Dist") or ():
-        with suppress(InvalidRequirement, UndefinedEnvironmentName):
-            requirement = Requirement(str(line))
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                found.add(canonicalize_name(requirement.name))
-    return tuple(sorted(found))
 
 
 def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:

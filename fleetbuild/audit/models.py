@@ -93,15 +93,6 @@ class ElfAudit(Frozen):
         return frozenset(use.feature for use in self.features if use.when == when)
 
 
-class WheelNeeds(Frozen):
-    """What the native code of a wheel needs; `problems` name files that could not be read."""
-
-    file: str
-    files: tuple[ElfAudit, ...] = ()
-    problems: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()  # the names of the packages that it requires here, always
-
-
 class WheelAudit(Frozen):
     """What a wheel is and needs; `problems` are sentences about its defects."""
 

@@ -17,7 +17,6 @@ from fleetbuild import UsageError
 from fleetbuild.cli.commands import (
     apply,
     audit,
-    check,
     doctor,
     emit,
     env,
@@ -43,7 +42,7 @@ class Program(SectionedGroup):
     sections: ClassVar = {
         "Commands": ("init", "plan", "apply", "status", "rollback", "explain"),
         "Nodes": ("facts", "verify", "remove"),
-        "Wheels": ("check", "audit", "store"),
+        "Wheels": ("audit", "store"),
         "This machine": ("doctor", "run", "env"),
     }
     rest: ClassVar = "Extensions"
@@ -73,7 +72,6 @@ for command in (
     rollback.rollback,
     remove.remove,
     explain.explain,
-    check.check,
     audit.audit,
     env.env,
 ):

@@ -1,12 +1,11 @@
-"""CPU models that users name, such as IvyBridge or Graviton2, and how QEMU imitates a CPU.
+"""CPU models that users name, such as IvyBridge or Graviton2.
 
-In: a name, or a set of features. Out: features, or the value of QEMU's -cpu option.
+In: a name. Out: a `CpuModel` with its features.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +15,6 @@ from fleetbuild.hardware.rungs import ARCHITECTURES
 
 _DATA = load("cpu_models.yml")
 _SPELLED = {"sse3": "pni"}  # archspec's name of a feature, and the kernel's
-NOT_EMULATED = frozenset(_DATA["not_emulated"])
 
 
 @dataclass(frozen=True)
@@ -74,38 +72,3 @@ def _of_archspec() -> dict[str, CpuModel]:
             model = CpuModel(name, target.family.name, frozenset(known), None)
             models[re.sub("[_-]", "", name)] = model
     return models
-
-
-def is_imitated(arch: str, features: Set[str]) -> bool:
-    """Return whether QEMU can imitate a CPU with these features, so that a run can decide."""
-    return qemu_cpu(arch, features) is not None and features.isdisjoint(NOT_EMULATED)
-
-
-@cache
-def emulated_features(cpu: str) -> frozenset[str]:
-    """Return the features of a CPU that QEMU imitates, from the value of its -cpu option."""
-    name, *hidden = cpu.split(",")
-    model = next((model for model in CPU_MODELS.values() if model.qemu == name), None)
-    spelled = {word: feature for feature, word in _DATA["spelling"].items()}
-    without = {spelled.get(word[1:], word[1:]) for word in hidden}
-    return model.features - without if model else frozenset()
-
-
-def qemu_cpu(arch: str, features: Set[str]) -> str | None:
-    """Return QEMU's -cpu for a CPU that has no other features than these; None if it has none.
-
-    QEMU imitates the model that shares most of them, without what these features lack, so code that
-    needs more dies as it would on the real CPU.
-    """
-    candidates = [model for model in CPU_MODELS.values() if model.arch == arch and model.qemu]
-    if arch == "aarch64":  # QEMU switches no single feature of an Arm model off
-        candidates = [model for model in candidates if model.features <= features]
-    if not candidates:
-        return None
-    best = max(
-        candidates,
-        key=lambda model: (len(model.features & features), -len(model.features - features)),
-    )
-    hidden = sorted(best.features - features)
-    words = [str(best.qemu), *(f"-{_DATA['spelling'].get(name, name)}" for name in hidden)]
-    return ",".join(words)

@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from fleetbuild.audit.evidence import Results, implied_features, verdict_from
-from fleetbuild.audit.verdict import VERDICT_WORDS
 from fleetbuild.errors import UsageError
-from fleetbuild.extension import extensions
+from fleetbuild.extension import Evidence, extensions, find_evidence
 from fleetbuild.hardware.cuda import newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_of_device
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
@@ -26,6 +24,7 @@ from fleetbuild.models import (
     PlannedWheel,
 )
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.verdict import VERDICT_WORDS
 from fleetbuild.plan.decide.compatibility.compilers import compiler_of
 from fleetbuild.plan.decide.compatibility.constraints import OLDEST, sm_list
 from fleetbuild.probe.captures import load_captures
@@ -64,13 +63,14 @@ def explain_name(
         if group
         else explain_node(plan, facts.get(name), name, changing=state.is_changing(name))
     )
-    lines += _evidence_lines(plan, group, name, Results())
+    if evidence := find_evidence():
+        lines += _evidence_lines(plan, group, name, evidence)
     ages = () if captures else (state.probed(each) for each in known)
     return Explanation(name=name, lines=tuple(lines), planned=plan.created, probed=_oldest(ages))
 
 
 def _evidence_lines(
-    plan: Plan, group: PlannedGroup | None, name: str, results: Results
+    plan: Plan, group: PlannedGroup | None, name: str, evidence: Evidence
 ) -> list[str]:
     """Return the evidence about the locked files on the target of this node's group, or of this
     group. The plan judges by it too; a node's own features would find other runs."""
@@ -79,32 +79,17 @@ def _evidence_lines(
     if group is None:
         return []
     published = (wheel.published for wheel in group.wheels if wheel.published)
-    target = group.target
-    features = implied_features(target.arch, target.features)
-    lines, unread = [], []
     files = (*(group.dependencies or ()), *published)
-    beside = [file.sha256 for file in files]
+    lines, unread = [], []
     for file in files:
-        known = results.of(file.sha256, file.file)
-        run = known.on_cpu(features, target.python, beside)
-        if known.needs is None and not (run and run.verdict.dies):
+        found = evidence.verdict(file, group.target, files)
+        if found is None:
             # Those for any platform seldom have machine code; to name them all says little.
             unread += [] if file.file.endswith("-any.whl") else [f"{file.name}=={file.version}"]
-            continue
-        if known.needs and not known.needs.files and not known.needs.problems:
-            continue
-        found = verdict_from(
-            known,
-            package=file.name,
-            arch=target.arch,
-            features=features,
-            sms=target.sms,
-            python=target.python,
-            beside=beside,
-        )
-        where = f": {found.where}" if found.where else ""
-        word = VERDICT_WORDS[found.verdict]
-        lines.append(f"    {file.name} {file.version}: {word} ({found.evidence}){where}")
+        elif found.native:
+            where = f": {found.where}" if found.where else ""
+            word = VERDICT_WORDS[found.verdict]
+            lines.append(f"    {file.name} {file.version}: {word} ({found.evidence}){where}")
     if unread:
         lines.append(f"    not known: fleetbuild check {' '.join(unread)} --for {group.name}")
     return ["  evidence about published wheels with machine code:", *lines] if lines else []

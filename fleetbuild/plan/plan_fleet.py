@@ -14,10 +14,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fleetbuild.ansible import Secrets, list_inventory
-from fleetbuild.audit.evidence import Results
 from fleetbuild.config import base_folder, with_absolute_playbooks
 from fleetbuild.errors import BlockedError, ConfigError, InventoryError, UsageError
-from fleetbuild.extension import Members, PlanBasis, extensions
+from fleetbuild.extension import Evidence, Members, PlanBasis, extensions, find_evidence
 from fleetbuild.models import Config, Event, Facts, Inventory, OnEvent, Plan, ignore, now
 from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.plan import FactsSource
@@ -46,11 +45,7 @@ from fleetbuild.plan.decide.resolution import LockRequest, Locks, Resolution, So
 from fleetbuild.plan.decide.wheels.draft import DraftWheel, draft_plan
 from fleetbuild.plan.decide.wheels.published import PublishedChoices
 from fleetbuild.plan.document.make_plan import make_plan
-from fleetbuild.plan.resolve.known_deaths import (
-    bounds_below_deaths,
-    nodes_with_known_deaths,
-    read_for_old_cpus,
-)
+from fleetbuild.plan.resolve.known_deaths import bounds_below_deaths, nodes_with_known_deaths
 from fleetbuild.plan.resolve.published import find_published, find_pure
 from fleetbuild.plan.resolve.requested import as_pure, requested_packages
 from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_packages
@@ -123,8 +118,8 @@ def plan_fleet(
     group = partial(
         group_fleet, inventory, facts, config=config, builders=builders, members=members
     )
-    results = Results()
-    planner = _Planner(group, inventory, facts, config, store, results, on_event)
+    evidence = find_evidence(store.fetch)
+    planner = _Planner(group, inventory, facts, config, store, evidence, on_event)
     fleet = group(wanted)
     pure, offline = find_pure(fleet.groups, wanted, local, store)
     if pure:
@@ -237,7 +232,7 @@ class _Planner:
     facts: Mapping[str, Facts]
     config: Config
     store: Store
-    results: Results
+    evidence: Evidence | None
     on_event: OnEvent
     answers: dict[LockRequest, Resolution] = field(default_factory=dict)
 
@@ -253,7 +248,7 @@ class _Planner:
             packages,
             local,
             self.store,
-            self.results,
+            self.evidence,
             never_build=self.config.build.policy == "published",
         )
 
@@ -290,7 +285,8 @@ class _Planner:
                 dependencies |= sources.problems(fleet.groups, packages, published)
                 problems = nodes_blocking_dependencies(fleet.groups, dependencies)
                 problems |= nodes_without_space(fleet.groups, dependencies, published, self.config)
-                problems |= nodes_with_known_deaths(fleet.groups, dependencies, self.results)
+                if self.evidence:
+                    problems |= nodes_with_known_deaths(fleet.groups, dependencies, self.evidence)
             if problems.keys() <= blocked.keys():
                 return fleet, published, dependencies
             blocked |= problems
@@ -306,10 +302,11 @@ class _Planner:
     ) -> dict[str, Resolution]:
         """Return the dependencies, older ones where the newest die at import on a group's CPUs."""
         first = self._resolve(requests, bounds, unknown)
+        if self.evidence is None:
+            return first
         locked, held = dict(first), dict(requests)
         for tries_left in range(_OLDER, -1, -1):
-            read_for_old_cpus(fleet.groups, locked, self.store, self.results)
-            lower = bounds_below_deaths(fleet.groups, locked, self.results)
+            lower = bounds_below_deaths(fleet.groups, locked, self.evidence)
             lower = {name: texts for name, texts in lower.items() if name in held}
             for name, texts in lower.items():
                 self.report(f"Looking for {', '.join(texts)}: newer ones die on {name}")

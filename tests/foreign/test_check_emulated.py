@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.plan.check import check, judge_wheel
+from fleetbuild.extensions.check.check_stack import check, judge_wheel
 from fleetbuild.plan.resolve.sandbox import why_unavailable
 from tests.factories.native import GXX, HEADERS, SOURCES, native_wheel
 
@@ -39,8 +39,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "made/wheels"))
     monkeypatch.setenv("UV_NO_INDEX", "1")
-    for module in ("emulate", "run"):
-        monkeypatch.setattr(f"fleetbuild.plan.check.{module}.use_of", lambda name: USE[name])
+    for module in ("emulate", "check_stack"):
+        monkeypatch.setattr(f"fleetbuild.extensions.check.{module}.use_of", lambda name: USE[name])
     monkeypatch.chdir(tmp_path)
     return tmp_path / "made"
 

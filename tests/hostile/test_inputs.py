@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit.evidence import Results
 from fleetbuild.cli.session import _become_password
 from fleetbuild.cli.steps import is_plan
 from fleetbuild.config import load_config
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.extensions.check.results import Results
 from fleetbuild.extensions.kubernetes.api.credentials import _from_file
 from fleetbuild.extensions.kubernetes.api.kubeconfig import User, _content, _read
 from fleetbuild.plan.document.files import read_plan

@@ -22,9 +22,9 @@ from fleetbuild.audit.downloads import installed_size
 from fleetbuild.audit.entry_points import Unclear, read_entry_points
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.metadata import metadata_of
-from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.ownership import _declares_namespace
 from fleetbuild.errors import ConfigError
+from fleetbuild.extensions.check.needs import read_needs
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.resolve.run_time_requirements import metadata_of_wheel
 from fleetbuild.plan.resolve.survey import survey_source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +10,10 @@ import typer
 
 from fleetbuild import UsageError
 from fleetbuild.cli import options
+from fleetbuild.extension import find_evidence
 
 if TYPE_CHECKING:
+    from fleetbuild import Verdict
     from fleetbuild.cli.session import Session
 
 WheelArguments = Annotated[
@@ -44,9 +47,15 @@ def _audit_one(
     from fleetbuild.cli.show import audit as report
 
     wheel_audit = fleetbuild.audit_wheel(wheel)
-    verdicts = {}
+    verdicts: Mapping[str, Verdict] = {}
     if kinds:
-        verdicts = fleetbuild.judge_wheel(
+        evidence = find_evidence()
+        if evidence is None:
+            raise UsageError(
+                "No extension of this fleetbuild judges wheels for kinds of machines.",
+                "Leave out --for.",
+            )
+        verdicts = evidence.judge(
             wheel,
             kinds,
             requires=wheel_audit.requires,

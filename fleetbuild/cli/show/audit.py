@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from fleetbuild.audit import WheelAudit
-from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict
 from fleetbuild.cli.show.text import with_short_symbols
 from fleetbuild.hardware.machine_names import read_machine_name
+from fleetbuild.models.verdict import VERDICT_WORDS, Verdict
 from fleetbuild.text import count
 
 

@@ -1,124 +1,81 @@
-"""Dependencies that die on a node: by known results about files, or by reading them.
+"""Dependencies that are known to die on a node.
 
-In: groups, their locked dependencies, and the results about files that are kept or come with
-fleetbuild. Out: bounds below the versions that die, and the problem of each node on which one dies
-nevertheless. Files are fetched and read only for CPUs below x86-64-v2, where many new wheels die.
+In: groups, their locked dependencies, and what an extension knows of wheels. Out: bounds below the
+versions that die, and the problem of each node on which one dies nevertheless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
+from typing import NamedTuple
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from fleetbuild.audit.evidence import Results, implied_features, shipped_runs, verdict_from
-from fleetbuild.audit.needs import read_needs
-from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict
-from fleetbuild.errors import AuditError, InstallError
-from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.models import LockedFile
+from fleetbuild.extension import Evidence
+from fleetbuild.models import LockedFile, Target
 from fleetbuild.models.problem import Problem
+from fleetbuild.models.verdict import VERDICT_WORDS, Verdict
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.resolution import Resolution
-from fleetbuild.store.wheels import Store
-from fleetbuild.text import version_key
+
+
+class _Death(NamedTuple):
+    group: str
+    node: str
+    file: LockedFile
+    verdict: Verdict
 
 
 def nodes_with_known_deaths(
-    groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution], results: Results
+    groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution], evidence: Evidence
 ) -> dict[str, Problem]:
     """Return the nodes on which a dependency dies, each with versions that ran there."""
-    deaths = _deaths(groups, dependencies, results)
-    return {node: _problem(file, found, kind) for _, node, file, found, kind in deaths}
+    return {death.node: _problem(death) for death in _deaths(groups, dependencies, evidence)}
 
 
 def bounds_below_deaths(
-    groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution], results: Results
+    groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution], evidence: Evidence
 ) -> dict[str, tuple[str, ...]]:
     """Return bounds for each group with a dependency that dies at import: older minor versions."""
     bounds: dict[str, set[str]] = {}
-    for group, _, file, found, _ in _deaths(groups, dependencies, results):
-        if found.verdict == "dies-at-import":
-            minor = ".".join(map(str, Version(file.version).release[:2]))
-            bounds.setdefault(group, set()).add(f"{file.name}<{minor}")
+    for death in _deaths(groups, dependencies, evidence):
+        if death.verdict.verdict == "dies-at-import":
+            minor = ".".join(map(str, Version(death.file.version).release[:2]))
+            bounds.setdefault(death.group, set()).add(f"{death.file.name}<{minor}")
     return {group: tuple(sorted(texts)) for group, texts in bounds.items()}
 
 
-def read_for_old_cpus(
-    groups: Sequence[DraftGroup],
-    dependencies: Mapping[str, Resolution],
-    store: Store,
-    results: Results,
-) -> None:
-    """Read the dependencies of groups below x86-64-v2 and keep what they need."""
-    old = (group for group in groups if RUNGS[group.target.isa] < RUNGS["x86-64-v2"])
-    files = {file for group in old for file in dependencies[group.name].wheels}
-    for file in sorted(files, key=lambda file: file.file):
-        known = results.of(file.sha256, file.file)
-        if known.needs is None and not file.file.endswith("-any.whl"):
-            with suppress(AuditError, InstallError):  # whoever installs it says so
-                needs = read_needs(store.fetch(file))
-                results.keep(known.model_copy(update={"needs": needs}))
-
-
 def _deaths(
-    groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution], results: Results
-) -> Iterator[tuple[str, str, LockedFile, Verdict, _Kind]]:
-    """Yield group, node, file and verdict of the first dependency that dies on each node."""
-    results_of = cache(results.of)  # each file once, whatever the number of nodes
-    implied = cache(implied_features)  # most nodes show the same features as others
-
-    @cache
-    def verdict(file: LockedFile, kind: _Kind, beside: tuple[LockedFile, ...]) -> Verdict:
-        arch, features, sms, python = kind
-        return verdict_from(
-            results_of(file.sha256, file.file),
-            package=file.name,
-            arch=arch,
-            features=features,
-            sms=sms,
-            python=python,
-            beside=[other.sha256 for other in beside],
-        )
-
+    groups: Sequence[DraftGroup], dependencies: Mapping[str, Resolution], evidence: Evidence
+) -> Iterator[_Death]:
+    """Yield the first dependency that dies on each node."""
     for group in groups:
+        wheels = dependencies[group.name].wheels
+        alike: dict[Target, list[str]] = {}  # most nodes show the same features as others
         for node, facts in group.members.items():
-            arch = str(facts.arch)
-            kind = (arch, implied(arch, facts.features), facts.sms, group.target.python)
-            wheels = dependencies[group.name].wheels
+            seen = {"features": facts.features, "sms": facts.sms}
+            alike.setdefault(group.target.model_copy(update=seen), []).append(node)
+        for target, nodes in alike.items():
             for file in wheels:
-                found = verdict(file, kind, wheels)
-                # A death in code that may never be called was only read: it blocks no node.
-                if found.verdict == "dies-at-import" or (found.dies and found.evidence != "static"):
-                    yield group.name, node, file, found, kind
+                found = evidence.verdict(file, target, wheels)
+                if found and _is_certain(found):
+                    yield from (_Death(group.name, node, file, found) for node in nodes)
                     break
 
 
-_Kind = tuple[str, frozenset[str], tuple[str, ...], str]
+def _is_certain(found: Verdict) -> bool:
+    """Return whether a wheel dies there; a death in code that may never be called was only read."""
+    return found.verdict == "dies-at-import" or (found.dies and found.evidence != "static")
 
 
-def _problem(file: LockedFile, found: Verdict, kind: _Kind) -> Problem:
+def _problem(death: _Death) -> Problem:
+    file, found = death.file, death.verdict
     said = "has no kernel" if found.verdict == "no-kernel" else VERDICT_WORDS[found.verdict]
     reason = f"{file.name} {file.version}, a dependency, {said} there: {found.where}."
-    others = sorted(_running(file.name, kind), key=version_key)
-    constrain = f"{file.name}=={others[-1]}" if others else f"{file.name}!={file.version}"
-    ran = f" ({', '.join(others)} ran on such a CPU)" if others else ""
+    constrain = (
+        f"{file.name}=={found.instead[-1]}" if found.instead else f"{file.name}!={file.version}"
+    )
+    ran = f" ({', '.join(found.instead)} ran on such a CPU)" if found.instead else ""
     return Problem(
         reason, f"Write {constrain} into a constraints file and plan with --constraint FILE{ran}."
     )
-
-
-def _running(name: str, kind: _Kind) -> Iterator[str]:
-    """Yield the versions that ran on such a CPU, by the runs that come with fleetbuild."""
-    _, features, _, python = kind
-    for results in shipped_runs().values():
-        try:
-            package, version, *_ = parse_wheel_filename(results.file)
-        except InvalidWheelFilename:
-            continue
-        run = results.on_cpu(features, python) if package == name else None
-        if run and run.verdict.verdict == "runs":
-            yield str(version)

@@ -7,24 +7,22 @@ packages are of pure Python.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cache
+from pathlib import Path
 
-from fleetbuild.audit import audit_wheel
-from fleetbuild.audit.evidence import Results, implied_features, verdict_from
-from fleetbuild.audit.models import WheelNeeds
-from fleetbuild.audit.verdict import VERDICT_WORDS
-from fleetbuild.hardware.cpu_models import is_imitated
+from fleetbuild.audit import ElfAudit, audit_wheel
+from fleetbuild.extension import Evidence
 from fleetbuild.models import LockedFile, Target, TargetLibc
+from fleetbuild.models.verdict import Code
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package, versions_of
 from fleetbuild.plan.decide.requests import source_request
 from fleetbuild.plan.decide.resolution import LockRequest, Resolution
 from fleetbuild.plan.decide.wheels.published import (
-    Code,
     PublishedChoice,
     choose_published,
     must_be_read,
 )
-from fleetbuild.plan.resolve.sandbox import PYTHON_TAG
 from fleetbuild.plan.resolve.uv import find_wheels, machine_of
 from fleetbuild.recipes import GENERIC
 from fleetbuild.store.wheels import Store
@@ -70,7 +68,7 @@ def find_published(
     packages: Sequence[Package],
     local: Collection[str],
     store: Store,
-    results: Results,
+    evidence: Evidence | None,
     *,
     never_build: bool,
 ) -> dict[tuple[str, str], PublishedChoice]:
@@ -103,7 +101,7 @@ def find_published(
                         [*by_name[name].members.values()],
                         wheels[0],
                         versions=versions_of(packages),
-                        code=_code(wheels[0], target, store, results)
+                        code=_code(wheels[0], target, store, evidence)
                         if must_be_read(package, target, wheels[0])
                         else None,
                         published_torch=published_torch.file if published_torch else None,
@@ -141,45 +139,30 @@ def _request(group: DraftGroup, package: Package) -> LockRequest:
     )
 
 
-def _code(file: LockedFile, target: Target, store: Store, results: Results) -> Code:
-    """Return what its code needs; what only runs behind a check of the CPU does not count.
+def _code(file: LockedFile, target: Target, store: Store, evidence: Evidence | None) -> Code:
+    known = evidence.code(file, target) if evidence else None
+    return known or _audited_code(store.fetch(file))
 
-    If it is known how the file ran on such a CPU, that decides about its code for the CPU. A run
-    that ended well counts whatever else was installed: the instructions are the same.
-    """
-    known = results.of(file.sha256, file.file)
-    if known.needs is None or not known.sound:
-        audit = audit_wheel(store.fetch(file))
-        unread = [
-            f"{elf.path} has {what}, which is not read"
-            for elf in audit.elfs
-            for what in (*elf.unread, *elf.unknown)
-        ]
-        if defects := (*audit.problems, *unread):
-            return Code(problem=defects[0])  # unknown is not fine
-        needs = WheelNeeds(file=file.file, files=audit.elfs)
-        known = known.model_copy(update={"needs": needs, "imported": False, "sound": True})
-        results.keep(known)
-    elfs = known.needs.files if known.needs else ()
-    features = implied_features(target.arch, target.features)
-    verdict = verdict_from(
-        known,
-        package=file.name,
-        arch=target.arch,
-        features=features,
-        python=target.python,
-        beside=[one for run in known.runs if not run.verdict.dies for one in run.beside],
-    )
-    undecided = verdict.checks and verdict.evidence == "static" and target.python == PYTHON_TAG
+
+@cache
+def _audited_code(path: Path) -> Code:
+    """Return what an audit finds. Wheels of a store never change, so each is read once."""
+    audit = audit_wheel(path)
+    return code_of(audit.elfs, audit.problems)
+
+
+def code_of(elfs: Sequence[ElfAudit], problems: Sequence[str] = ()) -> Code:
+    """Return what code needs; what only runs behind a check of the CPU does not count."""
+    unread = [
+        f"{elf.path} has {what}, which is not read"
+        for elf in elfs
+        for what in (*elf.unread, *elf.unknown)
+    ]
+    if defects := (*problems, *unread):
+        return Code(problem=defects[0])  # unknown is not fine
     uses = (use for elf in elfs for use in elf.features if use.when != "guarded")
-    ran = verdict.evidence == "emulated" and verdict.verdict == "runs"
     return Code(
-        features=() if ran else tuple(sorted({use.feature for use in uses})),
+        features=tuple(sorted({use.feature for use in uses})),
         sms=tuple(sorted({sm for elf in elfs for sm in elf.sms})),
         ptx=tuple(sorted({sm for elf in elfs for sm in elf.ptx})),
-        ran=ran,
-        undecided=undecided and is_imitated(target.arch, features),
-        problem=f"it {VERDICT_WORDS[verdict.verdict]} there: {verdict.where}"
-        if verdict.evidence == "emulated" and verdict.dies
-        else None,
     )

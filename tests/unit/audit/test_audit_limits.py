@@ -13,7 +13,6 @@ import pytest
 
 from fleetbuild.audit import apart, audit_wheel, pieces
 from fleetbuild.audit.downloads import audit_download
-from fleetbuild.audit.needs import needs_here, read_needs
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.audit.wheel import audit_elf, audit_here
 from tests.factories.elf import make_elf
@@ -33,9 +32,9 @@ def new_reader():
 
 def test_both_processes_find_the_same(tmp_path):
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(bytes.fromhex("c5f458c2c3"))})
-    here = audit_here(wheel, (), ()), needs_here(wheel)
-    assert (audit_wheel(wheel), read_needs(wheel)) == here
-    assert here[1].files[0].default == {"avx"}
+    here = audit_here(wheel, (), ())
+    assert audit_wheel(wheel) == here
+    assert here.elfs[0].default == {"avx"}
 
 
 @pytest.mark.usefixtures("new_reader")
@@ -81,9 +80,8 @@ def test_an_interrupted_process_says_nothing_about_the_wheel(tmp_path, monkeypat
     ended = f"import os, signal; signal.signal({number:d}, signal.SIG_DFL)"
     ended += f"; os.kill(os.getpid(), {number:d})"  # pending until main, as if sent while it starts
     monkeypatch.setattr(apart, "_COMMAND", f"{ended}; {apart._COMMAND}")
-    for read in (audit_wheel, read_needs):
-        with pytest.raises(KeyboardInterrupt):
-            read(wheel)
+    with pytest.raises(KeyboardInterrupt):
+        audit_wheel(wheel)
 
 
 @pytest.mark.usefixtures("new_reader")

@@ -8,7 +8,6 @@ import pytest
 from fleetbuild.audit import audit_wheel, check_wheel
 from fleetbuild.audit.downloads import audit_download
 from fleetbuild.audit.level_names import is_for_level, is_of_library
-from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.wheel import audit_elf
 from tests.factories.elf import GCC, compile_c, make_elf
 from tests.factories.files import demo_wheel
@@ -294,8 +293,8 @@ def test_a_wheel_is_refused_for_code_that_no_check_guards(tmp_path):
     path = demo_wheel(tmp_path, files={"torch/lib/libtorch_cpu.so": make_elf(VADDPS_ZMM)})
     (found,) = check_wheel(path, target=TARGET, package="demo", wheel_version="1.0+cpu.avx")
     assert "libtorch_cpu.so uses avx512f" in found
-    (needs,) = read_needs(path).files
-    assert needs.default == {"avx512f"}
+    (elf,) = audit_wheel(path).elfs
+    assert elf.default == {"avx512f"}
 
 
 @pytest.mark.parametrize("machine", [3, 183])

@@ -1,9 +1,9 @@
-"""CPU models, beside archspec's, and what QEMU is asked for."""
+"""CPU models, beside archspec's."""
 
 import pytest
 from archspec.cpu import TARGETS
 
-from fleetbuild.hardware.cpu_models import CPU_MODELS, find_cpu_model, qemu_cpu
+from fleetbuild.hardware.cpu_models import CPU_MODELS, find_cpu_model
 from fleetbuild.hardware.rungs import RUNGS, best
 
 PEERS = {
@@ -50,10 +50,3 @@ def test_names_are_found_however_they_are_joined():
         assert find_cpu_model(name).name == "Skylake-Server"
     assert find_cpu_model("Pentium 3") is None
     assert find_cpu_model("ampere1").features >= {"bf16", "i8mm"}  # archspec's
-
-
-def test_qemu_is_asked_for_a_cpu_with_nothing_beyond():
-    assert qemu_cpu("x86_64", CPU_MODELS["IvyBridge"].features) == "IvyBridge"
-    without = CPU_MODELS["Haswell"].features - {"fma", "sse4_1"}
-    assert qemu_cpu("x86_64", without) == "Haswell-noTSX,-fma,-sse4.1"
-    assert qemu_cpu("aarch64", frozenset({"asimd"})) is None

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit.evidence import Results, Run
-from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import ConfigError, ResolutionError
-from fleetbuild.files import sha256_of
 from fleetbuild.models import Config
 from fleetbuild.plan.plan_fleet import plan_fleet
 from fleetbuild.plan.resolve.requirement_files import read_requirement_files
-from fleetbuild.plan.resolve.sandbox import PYTHON_TAG
 from tests.factories.elf import make_elf
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, python
@@ -171,43 +166,6 @@ def test_policy_published_names_each_missing_wheel_once(site):
     assert made.nodes["b"].fix.endswith("Check names and versions, or set build.policy to auto.")
     taken = plan("native", "dep", fleet=fleet, config=config)
     assert [node.state for node in taken.nodes.values()] == ["ok", "blocked"]
-
-
-def test_a_build_that_a_run_of_the_published_wheel_may_spare_is_named(site):
-    code = {"pkg/_c.so": make_elf(b"\x0f\xa2" + bytes.fromhex("c5fdfec1c3"))}  # cpuid; vpaddd ymm0
-    tag = f"{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_17_x86_64"
-    wheel = make_wheel(site / "files", "pkg", "2.0", tag, code, requires="dep")
-    (site / "r.txt").write_text("pkg\n")
-    fleet = {"a": facts("avx", pythons=(python(".".join(map(str, sys.version_info[:3]))),))}
-    group = f"cpu-avx-{PYTHON_TAG}"
-    made = plan(fleet=fleet, requirements=["r.txt"])
-    assert actions(made) == {group: {"pkg": "build"}}
-    assert made.warnings[0] == (
-        f"The published pkg 2.0 is undecided for {group}, so it is built: `fleetbuild check"
-        f" --emulate pkg==2.0 --for {group}` decides in seconds; then plan again."
-    )
-    run = Run(
-        cpu="IvyBridge", qemu="7.2", python=PYTHON_TAG, uses=("avx2",), exercised=True,
-        beside=("0" * 64,),  # with another version of dep: it ran all the same
-        verdict=Verdict(verdict="runs", evidence="emulated"),
-    )  # fmt: skip
-    known = Results().of(sha256_of(wheel), wheel.name)
-    Results().keep(known.with_run(run))
-    made = plan(fleet=fleet, requirements=["r.txt"])
-    assert actions(made) == {group: {"pkg": "published"}}
-    assert not any("undecided" in warning for warning in made.warnings)
-
-
-def test_no_run_is_proposed_for_a_cpu_that_qemu_cannot_imitate(site):
-    code = {"pkg/_c.so": make_elf(bytes.fromhex("0fa262f27d488dc0"))}  # cpuid; avx512vbmi
-    tag = f"{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_17_x86_64"
-    make_wheel(site / "files", "pkg", "2.0", tag, code, requires="dep")
-    (site / "r.txt").write_text("pkg\n")
-    here = (python(".".join(map(str, sys.version_info[:3]))),)
-    for rung, proposed in (("avx2", True), ("avx512", False)):
-        made = plan(fleet={"a": facts(rung, pythons=here)}, requirements=["r.txt"])
-        assert actions(made) == {f"cpu-{rung}-{PYTHON_TAG}": {"pkg": "build"}}
-        assert any("--emulate" in warning for warning in made.warnings) is proposed
 
 
 def test_old_libcs_alone_are_blocked_where_a_wheel_is_too_new_for_them(site):

@@ -16,18 +16,8 @@ from fleetbuild.hardware.rocm import has_rocm_code, rocm_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.verdict import Code
 from fleetbuild.plan.decide.packages import Package
-
-
-class Code(Frozen):
-    """The CPU features and SMs that the machine code in a wheel needs."""
-
-    features: tuple[str, ...] = ()
-    sms: tuple[str, ...] = ()  # "8.6", "9.0a"
-    ptx: tuple[str, ...] = ()
-    ran: bool = False  # on such a CPU, which QEMU imitated
-    undecided: bool = False  # reading cannot follow its checks of the CPU; a run would decide
-    problem: str | None = None  # why the wheel cannot be judged, or is known to die
 
 
 class PublishedChoice(Frozen):

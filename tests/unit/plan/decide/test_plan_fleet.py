@@ -7,9 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetbuild.audit import audit_wheel
-from fleetbuild.audit.evidence import FileResults, Results, Run
-from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import (
     ConfigError,
     InstallError,
@@ -17,16 +14,11 @@ from fleetbuild.errors import (
     RecipeError,
     ResolutionError,
 )
-from fleetbuild.files import sha256_of
-from fleetbuild.hardware.cpu_models import find_cpu_model
 from fleetbuild.models import Config
 from fleetbuild.plan.decide.group_fleet import group_fleet
 from fleetbuild.plan.decide.wheels.draft import draft_plan
 from fleetbuild.plan.document.serialize import dump_plan, read_plan
-from fleetbuild.plan.explain import explain_name
 from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
-from fleetbuild.plan.resolve import known_deaths
-from fleetbuild.state import StateDir
 from tests.factories.data import seed_fleet
 from tests.factories.elf import make_elf
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
@@ -292,23 +284,6 @@ def test_a_version_that_no_index_has_is_refused_whatever_the_policy(policy):
         plan({"a": facts()}, "dep==9.9", config=config)
 
 
-def test_auto_reads_a_published_wheel_once_for_all_groups_and_plans(site, monkeypatch):
-    read = []
-
-    def audit(path, **options):
-        read.append(path.name)
-        return audit_wheel(path, **options)
-
-    monkeypatch.setattr("fleetbuild.plan.resolve.published.audit_wheel", audit)
-    make_wheel(site / "files", "mine", tag="cp311-cp311-manylinux_2_17_x86_64")
-    config = Config.model_validate({"build": {"policy": "auto"}})
-    fleet = {"a": facts("avx"), "b": facts("avx2")}
-    for _ in range(2):
-        made = plan_fleet(inventory(fleet), fleet, config, ["mine==1.0"])
-        assert [group.wheels[0].action for group in made.groups] == ["published"] * 2
-    assert read == ["mine-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"]
-
-
 def test_a_rust_package_gets_the_features_of_its_rung(site):
     make_wheel(site / "files", "setuptools_rust", "1.0")
     lock = '[[package]]\nname = "libc"\nsource = "registry+https://index.example.org"\n'
@@ -544,124 +519,3 @@ def test_the_captured_fleet_is_grouped_as_expected(tmp_path):
     assert made.lock == "complete", made.lock_problem
     assert made.summary.wheels_to_build == 5
     assert all(wheel.artifact_key for group in made.groups for wheel in group.wheels)
-
-
-def keep_run(wheel, cpu, verdict, where=None, uses=("avx2",)):
-    """Keep a run of this wheel's file, as `fleetbuild check --emulate` does."""
-    run = Run(
-        cpu=cpu,
-        qemu="7.2",
-        python="cp311",
-        uses=uses,
-        exercised=True,
-        verdict=Verdict(verdict=verdict, where=where, evidence="emulated"),
-    )
-    sha256 = sha256_of(wheel)
-    results = Results()
-    results.keep(FileResults(sha256=sha256, file=wheel.name, runs=(run,)))
-
-
-def test_a_dependency_that_is_known_to_die_blocks_the_nodes_where_it_dies(site, monkeypatch):
-    (dep,) = (site / "files").glob("dep-*.whl")
-    keep_run(dep, "IvyBridge", "dies-at-import", "illegal instruction in import dep")
-    fleet = {"old": facts("avx"), "new": facts("avx2")}
-    made = plan(fleet, "pkg==1.0")
-    assert {name: made.nodes[name].state for name in fleet} == {"old": "blocked", "new": "ok"}
-    assert made.nodes["old"].reason == (
-        "dep 1.0, a dependency, dies at import there: illegal instruction in import dep."
-    )
-    assert "dep!=1.0" in made.nodes["old"].fix
-    ran = Run(
-        cpu="SandyBridge",
-        qemu="7.2",
-        python="cp311",
-        uses=("avx2",),
-        verdict=Verdict(verdict="runs", evidence="emulated"),
-    )
-    other = FileResults(sha256="0" * 64, file="dep-0.9-py3-none-any.whl", runs=(ran,))
-    monkeypatch.setattr(known_deaths, "shipped_runs", lambda: {"0" * 64: other})
-    assert "dep==0.9" in plan(fleet, "pkg==1.0").nodes["old"].fix
-
-
-def test_an_older_dependency_is_locked_where_the_newest_dies_at_import(site):
-    """Below x86-64-v2 files are read for it; elsewhere known results count."""
-    vpaddd = make_elf(bytes.fromhex("c5f5fec2c3"), symbol="PyInit__c")
-    for version, code in (("1.0", None), ("1.1.1", vpaddd), ("1.1.2", vpaddd), ("1.2", vpaddd)):
-        extra = {"dep/_c.so": code} if code else {}
-        make_wheel(site / "files", "dep", version, "py3-none-manylinux_2_17_x86_64", extra)
-    made = plan({"k10": facts("x86-64"), "hsw": facts("avx2")}, "pkg==1.0")
-    found = {
-        group.name: [f"{file.name}=={file.version}" for file in group.dependencies]
-        for group in made.groups
-    }
-    assert found == {"cpu-x86-64-cp311": ["dep==1.0"], "cpu-avx2-cp311": ["dep==1.2"]}
-
-
-def test_if_no_older_dependency_loads_the_newest_says_why_the_node_is_blocked(site):
-    for path in (site / "files").glob("dep-*"):
-        path.unlink()
-    code = make_elf(bytes.fromhex("c5f5fec2c3"), symbol="PyInit__c")
-    for version in ("1.0", "2.0", "3.0"):
-        extra = {"dep/_c.so": code}
-        make_wheel(site / "files", "dep", version, "py3-none-manylinux_2_17_x86_64", extra)
-    node = plan({"k10": facts("x86-64")}, "pkg==1.0").nodes["k10"]
-    assert (node.state, node.reason[:35]) == ("blocked", "dep 3.0, a dependency, dies at impo")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "words"), [("no-kernel", "has no kernel"), ("refuses", "refuses by itself")]
-)
-def test_the_reason_of_a_known_death_is_a_sentence(site, verdict, words):
-    (dep,) = (site / "files").glob("dep-*.whl")
-    keep_run(dep, "IvyBridge", verdict, "dep/_c.so has code for SM 8.6")
-    reason = plan({"old": facts("avx")}, "pkg==1.0").nodes["old"].reason
-    assert reason == f"dep 1.0, a dependency, {words} there: dep/_c.so has code for SM 8.6."
-
-
-def test_a_published_wheel_that_ran_on_such_a_cpu_is_taken(site):
-    code = b"\x0f\xa2" + bytes.fromhex("c5f5fec2c3")  # cpuid, then AVX2
-    wheel = make_wheel(
-        site / "files",
-        "hnswlib",
-        tag="cp311-cp311-manylinux_2_28_x86_64",
-        files={"hnswlib/_c.so": make_elf(code)},
-    )
-    config = Config.model_validate({"build": {"policy": "published"}})
-    fleet = {"old": facts("avx")}
-    assert plan(fleet, "hnswlib==1.0", config=config).nodes["old"].state == "blocked"
-    keep_run(wheel, "SandyBridge", "runs")
-    made = plan(fleet, "hnswlib==1.0", config=config)
-    (planned,) = made.groups[0].wheels
-    assert planned.published.file == wheel.name
-    assert "Ran on a CPU like avx" in planned.reason
-
-
-def test_the_evidence_is_explained_and_unknown_wheels_are_named(site):
-    (dep,) = (site / "files").glob("dep-*.whl")
-    made = plan({"old": facts("avx"), "new": facts("avx2")}, "pkg==1.0")
-    state = StateDir(Path(".fleetbuild").absolute())
-    unknown = "    not known: fleetbuild check dep==1.0 --for cpu-avx2-cp311"
-    assert unknown in explain_name(made, "new", state, None).lines
-    assert unknown in explain_name(made, "cpu-avx2-cp311", state, None).lines
-    keep_run(dep, "IvyBridge", "dies-in-use", "illegal instruction in work")
-    death = "    dep 1.0: dies in use (emulated): illegal instruction in work"
-    assert death in explain_name(made, "cpu-avx-cp311", state, None).lines
-    assert death not in explain_name(made, "new", state, None).lines
-    assert unknown in explain_name(made, "new", state, None).lines
-    keep_run(dep, "Haswell-noTSX", "runs")  # which alone decides nothing
-    assert unknown in explain_name(made, "new", state, None).lines
-
-
-def test_the_facts_of_a_node_change_no_word_of_the_evidence(site, monkeypatch):
-    """The plan judges by the target; a run may match the node's features and not the target's."""
-    (dep,) = (site / "files").glob("dep-*.whl")
-    features = find_cpu_model("Haswell").features
-    fleet = {"new": facts("avx2").model_copy(update={"features": tuple(sorted(features))})}
-    made = plan(fleet, "pkg==1.0")
-    keep_run(dep, "Haswell-noTSX", "dies-in-use", "illegal instruction", uses=("aes",))
-    state = StateDir(Path(".fleetbuild").absolute())
-    monkeypatch.setattr("fleetbuild.plan.explain.load_captures", lambda *_: {})
-    monkeypatch.setattr("fleetbuild.plan.explain.facts_from", lambda _: fleet)
-    told = [explain_name(made, "new", state, captures).lines for captures in (None, "captures")]
-    evidence = "    not known: fleetbuild check dep==1.0 --for cpu-avx2-cp311"
-    assert [evidence in lines for lines in told] == [True, True]

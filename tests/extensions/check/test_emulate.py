@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit.evidence import Run, combine
-from fleetbuild.audit.verdict import Verdict
 from fleetbuild.errors import BlockedError
-from fleetbuild.plan.check import emulate, emulated_steps
-from fleetbuild.plan.check.emulate import read_outcome, require_emulation
-from fleetbuild.plan.check.kinds import named_kinds
+from fleetbuild.extensions.check import emulate, emulated_steps
+from fleetbuild.extensions.check.emulate import read_outcome, require_emulation
+from fleetbuild.extensions.check.machine_kinds import named_kinds
+from fleetbuild.extensions.check.qemu_cpus import qemu_cpu
+from fleetbuild.extensions.check.results import EmulatedRun, combine
+from fleetbuild.hardware.cpu_models import CPU_MODELS
+from fleetbuild.models.verdict import Verdict
 from tests.factories.files import make_wheel
 
 RUNS = Verdict(verdict="runs")
@@ -31,7 +33,9 @@ def outcome(emulated, native=FINE, static=RUNS, kind="IvyBridge"):
 
 
 def run_of(verdict, *, exercised):
-    return Run(cpu="", qemu="7.2", python="cp311", uses=(), exercised=exercised, verdict=verdict)
+    return EmulatedRun(
+        cpu="", qemu="7.2", python="cp311", uses=(), exercised=exercised, verdict=verdict
+    )
 
 
 def stack(package):
@@ -215,3 +219,10 @@ def test_a_run_reads_the_imitated_cpu_in_proc_cpuinfo(cpu, name, model, capsys):
     flags = set(rows["flags"].split())
     assert kind.features - flags == frozenset()
     assert ("avx" in flags, "avx2" in flags) == ("avx" in kind.features, False)
+
+
+def test_qemu_is_asked_for_a_cpu_with_nothing_beyond():
+    assert qemu_cpu("x86_64", CPU_MODELS["IvyBridge"].features) == "IvyBridge"
+    without = CPU_MODELS["Haswell"].features - {"fma", "sse4_1"}
+    assert qemu_cpu("x86_64", without) == "Haswell-noTSX,-fma,-sse4.1"
+    assert qemu_cpu("aarch64", frozenset({"asimd"})) is None

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.cli.conftest import here, run  # noqa: F401 (fixtures)
+
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -17,21 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from fleetbuild.audit.evidence import (
-    FileResults,
-    Results,
-    Run,
-    refuse_unwritable,
-    shipped_runs,
-    undecided,
-    use_of,
-    uses_of,
-    verdict_from,
-)
-from fleetbuild.audit.models import WheelNeeds
-from fleetbuild.audit.needs import read_needs
 from fleetbuild.audit.ownership import second_owners
-from fleetbuild.audit.verdict import VERDICT_WORDS, Verdict, judge
 from fleetbuild.errors import (
     AuditError,
     BlockedError,
@@ -40,10 +26,7 @@ from fleetbuild.errors import (
     ResolutionError,
     UsageError,
 )
-from fleetbuild.files import sha256_of
-from fleetbuild.hardware.cpu_models import is_imitated
-from fleetbuild.models import Config, Facts, LockedFile
-from fleetbuild.plan.check.emulate import (
+from fleetbuild.extensions.check.emulate import (
     installed,
     qemu_cpu_of,
     qemu_version,
@@ -51,10 +34,31 @@ from fleetbuild.plan.check.emulate import (
     run_emulated,
     why_not_emulated,
 )
-from fleetbuild.plan.check.environment import installed_packages, read_package
-from fleetbuild.plan.check.kinds import Kind, kinds_of_fleet, named_kinds, this_machine
-from fleetbuild.plan.check.report import CheckReport, CheckRow
-from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
+from fleetbuild.extensions.check.environment import installed_packages, read_package
+from fleetbuild.extensions.check.judge import judge
+from fleetbuild.extensions.check.machine_kinds import (
+    MachineKind,
+    kinds_of_fleet,
+    named_kinds,
+    this_machine,
+)
+from fleetbuild.extensions.check.needs import WheelNeeds, read_needs
+from fleetbuild.extensions.check.qemu_cpus import is_imitated
+from fleetbuild.extensions.check.report import CheckReport, CheckRow
+from fleetbuild.extensions.check.requirements import locked_wheels, read_requirements
+from fleetbuild.extensions.check.results import (
+    EmulatedRun,
+    FileResults,
+    Results,
+    shipped_runs,
+    undecided,
+    use_of,
+    uses_of,
+    verdict_from,
+)
+from fleetbuild.files import sha256_of
+from fleetbuild.models import Config, Facts, LockedFile
+from fleetbuild.models.verdict import VERDICT_WORDS, Verdict
 from fleetbuild.plan.decide.resolution import Resolution
 from fleetbuild.plan.resolve.locked_files import read_lock
 from fleetbuild.plan.resolve.sandbox import SandboxError
@@ -113,7 +117,7 @@ def check(
     if emulate:
         require_emulation()
     if export_to:
-        refuse_unwritable(export_to)
+        _refuse_unwritable(export_to)
     state = StateDir(Path(state_dir).absolute()).checked().create()
     config = config or Config()
     config = config.model_copy(update={"index": (*config.index, *listed.indexes)})
@@ -138,8 +142,15 @@ def check(
     return report
 
 
+def _refuse_unwritable(to: Path) -> None:
+    """Raise if a file cannot be written, before hours of work for its content."""
+    if to.is_dir() or not os.access(to.parent, os.W_OK | os.X_OK):
+        why = "it is a folder" if to.is_dir() else f"nothing can be written in {to.parent}"
+        raise UsageError(f"{to} cannot be written: {why}.", "Name another file.")
+
+
 def _environment_report(
-    env: Path, kinds: Sequence[Kind], results: Results, progress: Callable[[str], None]
+    env: Path, kinds: Sequence[MachineKind], results: Results, progress: Callable[[str], None]
 ) -> CheckReport:
     """Return the report about the packages that are installed in a folder."""
     rows = []
@@ -161,7 +172,7 @@ def _environment_report(
                     kind=kind.name,
                     verdict=verdict.verdict,
                     where=verdict.where,
-                    native=bool(package.files),
+                    native=verdict.native,
                     chooses=bool(verdict.guarded),
                 )
             )
@@ -179,7 +190,7 @@ class _Stack:
 
 
 def _resolve(
-    wanted: Sequence[str], kinds: Sequence[Kind], settings: IndexSettings
+    wanted: Sequence[str], kinds: Sequence[MachineKind], settings: IndexSettings
 ) -> dict[str, _Stack]:
     """Resolve the requirements for each kind; a package without any wheel is left out and named."""
     requests = {kind.name: kind.request(wanted) for kind in kinds}
@@ -197,7 +208,9 @@ def _resolve(
     return stacks
 
 
-def _without_wheel(wanted: Sequence[str], kind: Kind, settings: IndexSettings) -> dict[str, str]:
+def _without_wheel(
+    wanted: Sequence[str], kind: MachineKind, settings: IndexSettings
+) -> dict[str, str]:
     """Return the packages that an index has, but with no wheel for this kind of machine, each with
     the index that was asked and the way out."""
     settings = replace(settings, bounds=())
@@ -220,7 +233,7 @@ def _why_without(name: str, answer: Resolution, settings: IndexSettings) -> str:
     )
 
 
-def _is_on_index(text: str, kind: Kind, settings: IndexSettings) -> bool:
+def _is_on_index(text: str, kind: MachineKind, settings: IndexSettings) -> bool:
     ranges = {_name(text): str(Requirement(text).specifier)}
     try:
         return bool(pick_versions(ranges, (), kind.python_version, settings))
@@ -251,7 +264,7 @@ class _Checker:
         self._known: dict[str, FileResults | str] = {}  # by hash; a text says why it is not read
         self._installed: dict[tuple[str, ...], Path] = {}
 
-    def report(self, kinds: Sequence[Kind], stacks: Mapping[str, _Stack]) -> CheckReport:
+    def report(self, kinds: Sequence[MachineKind], stacks: Mapping[str, _Stack]) -> CheckReport:
         """Return the report about the stack of each kind."""
         self._read_all(file for stack in stacks.values() for file in stack.wheels)
         rows = [
@@ -266,7 +279,7 @@ class _Checker:
             unresolved={name: stack.problem for name, stack in stacks.items() if stack.problem},
         )
 
-    def judge_alone(self, file: LockedFile, kind: Kind, requires: Sequence[str]) -> Verdict:
+    def judge_alone(self, file: LockedFile, kind: MachineKind, requires: Sequence[str]) -> Verdict:
         """Return the verdict about one file, which runs with what it requires."""
         request = kind.request(requires)
         answer = resolve_all([request], self._store.settings)[request] if requires else Resolution()
@@ -277,7 +290,7 @@ class _Checker:
         self._read_all([file])
         return self._verdict(file, kind, [file, *answer.wheels])
 
-    def _rows(self, kind: Kind, stack: _Stack) -> Iterable[CheckRow]:
+    def _rows(self, kind: MachineKind, stack: _Stack) -> Iterable[CheckRow]:
         for name, where in stack.without_wheel.items():
             yield CheckRow(
                 name=name,
@@ -288,10 +301,6 @@ class _Checker:
             )
         for file in stack.wheels:
             verdict = self._verdict(file, kind, stack.wheels)
-            known = self._known[file.sha256]
-            native = isinstance(known, str) or bool(
-                known.needs and (known.needs.files or known.needs.problems)
-            )
             yield CheckRow(
                 name=file.name,
                 version=file.version,
@@ -302,7 +311,7 @@ class _Checker:
                 where=verdict.where,
                 evidence=verdict.evidence,
                 instead=self._instead(file, kind) if verdict.dies else (),
-                native=native,
+                native=verdict.native,
                 chooses=bool(verdict.guarded),
                 imported=verdict.imported,
                 run_decides=verdict.checks
@@ -337,7 +346,7 @@ class _Checker:
         needs = known.needs if isinstance(known, FileResults) else None
         return needs.requires if needs else ()
 
-    def _instead(self, file: LockedFile, kind: Kind) -> tuple[str, ...]:
+    def _instead(self, file: LockedFile, kind: MachineKind) -> tuple[str, ...]:
         """Return the newest and the nearest older version that run, then how to build this one."""
         if self._fetch_instead:
             self._progress(f"looking for a version of {file.name} that runs on {kind.name}")
@@ -353,7 +362,9 @@ class _Checker:
         names = dict.fromkeys(f"{one.name}=={one.version}" for one in found if one)
         return (*names, *_how_to_build(file.name))
 
-    def _known_to_run(self, file: LockedFile, kind: Kind, *, newer: bool) -> Iterator[LockedFile]:
+    def _known_to_run(
+        self, file: LockedFile, kind: MachineKind, *, newer: bool
+    ) -> Iterator[LockedFile]:
         """Yield the newer or older versions that are known to run, if an index has them."""
         mine = Version(file.version)
         for version, known in self._results.known_files(file.name):
@@ -365,7 +376,7 @@ class _Checker:
                 if wheel and wheel.sha256 == known.sha256:
                     yield wheel
 
-    def _runs(self, file: LockedFile, kind: Kind) -> bool:
+    def _runs(self, file: LockedFile, kind: MachineKind) -> bool:
         """Return whether another version runs; it is fetched and read."""
         self._read_all([file])
         closure: Sequence[LockedFile] = ()
@@ -400,7 +411,9 @@ class _Checker:
         self._results.keep(known)
         return known
 
-    def _verdict(self, file: LockedFile, kind: Kind, closure: Sequence[LockedFile]) -> Verdict:
+    def _verdict(
+        self, file: LockedFile, kind: MachineKind, closure: Sequence[LockedFile]
+    ) -> Verdict:
         known = self._known[file.sha256]
         if isinstance(known, str):
             return Verdict(verdict="undecided", where=known)
@@ -416,7 +429,7 @@ class _Checker:
         return self._judge(known, file, kind, closure)
 
     def _judge(
-        self, known: FileResults, file: LockedFile, kind: Kind, closure: Sequence[LockedFile]
+        self, known: FileResults, file: LockedFile, kind: MachineKind, closure: Sequence[LockedFile]
     ) -> Verdict:
         return verdict_from(
             known,
@@ -429,7 +442,7 @@ class _Checker:
         )
 
     def _run(
-        self, known: FileResults, file: LockedFile, kind: Kind, closure: Sequence[LockedFile]
+        self, known: FileResults, file: LockedFile, kind: MachineKind, closure: Sequence[LockedFile]
     ) -> FileResults:
         """Run a file on the CPU of a kind, and return the results with how that went."""
         self._progress(f"running {file.name} {file.version} on {kind.name}")
@@ -469,13 +482,13 @@ def _hashes(files: Iterable[LockedFile]) -> tuple[str, ...]:
 
 
 def _run_on(
-    kind: Kind,
+    kind: MachineKind,
     verdict: Verdict,
     needs: WheelNeeds | None,
     file: LockedFile,
     closure: Iterable[LockedFile],
-) -> Run:
-    return Run(
+) -> EmulatedRun:
+    return EmulatedRun(
         cpu=qemu_cpu_of(kind),
         qemu=qemu_version(),
         python=kind.python,
@@ -492,7 +505,9 @@ def _how_to_build(name: str) -> tuple[str, ...]:
     return () if recipe.name == GENERIC else (f"build it: recipe {recipe.name}",)
 
 
-def _older_wheels(file: LockedFile, kind: Kind, settings: IndexSettings) -> Iterator[LockedFile]:
+def _older_wheels(
+    file: LockedFile, kind: MachineKind, settings: IndexSettings
+) -> Iterator[LockedFile]:
     """Yield the published wheels of earlier versions, nearest first."""
     version = file.version
     for _ in range(_OLDER):
@@ -506,7 +521,7 @@ def _older_wheels(file: LockedFile, kind: Kind, settings: IndexSettings) -> Iter
 
 
 def _newest_wheel(
-    name: str, kind: Kind, constraints: tuple[str, ...], settings: IndexSettings
+    name: str, kind: MachineKind, constraints: tuple[str, ...], settings: IndexSettings
 ) -> LockedFile | None:
     request = kind.request([name]).model_copy(update={"constraints": constraints})
     wheels = find_wheels([request], settings)[request].wheels
@@ -514,7 +529,7 @@ def _newest_wheel(
 
 
 def judge_wheel(
-    path: Path,
+    wheel: Path,
     kinds: Sequence[str],
     *,
     requires: Sequence[str] = (),
@@ -528,15 +543,15 @@ def judge_wheel(
     `requires`, the requirements of its metadata.
     """
     meant = named_kinds(kinds)
-    file = _local_file(path)
+    file = _local_file(wheel)
     if file is None or not emulate:
         sha256 = file.sha256 if file else ""
-        runs = shipped_runs().get(sha256, FileResults(sha256=sha256, file=path.name)).runs
-        results = FileResults(sha256=sha256, file=path.name, needs=read_needs(path), runs=runs)
+        runs = shipped_runs().get(sha256, FileResults(sha256=sha256, file=wheel.name)).runs
+        results = FileResults(sha256=sha256, file=wheel.name, needs=read_needs(wheel), runs=runs)
         return {
             kind.name: verdict_from(
                 results,
-                package=file.name if file else path.name.partition("-")[0],
+                package=file.name if file else wheel.name.partition("-")[0],
                 arch=kind.arch,
                 features=kind.features,
                 sms=kind.sms,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetbuild.audit.verdict import DEATHS, Evidence, VerdictName
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.verdict import DEATHS, EvidenceName, VerdictName
 
 _PUBLIC = ("name", "version", "file", "sha256", "kind", "verdict", "where", "evidence", "instead")
 
@@ -20,7 +20,7 @@ class CheckRow(Frozen):
     kind: str  # as --for named it
     verdict: VerdictName
     where: str | None = None  # the file and symbol at fault, or why it is not decided
-    evidence: Evidence = "static"
+    evidence: EvidenceName = "static"
     instead: tuple[str, ...] = ()  # name==version, or how to build it
     native: bool = True  # whether it has machine code; not in the document
     chooses: bool = False  # whether it has checked code beyond the kind; not in the document

@@ -12,11 +12,11 @@ import sys
 
 import pytest
 
-from fleetbuild.audit.evidence import implied_features
+from fleetbuild.audit.check import implied_features
 from fleetbuild.audit.level_names import own_name
-from fleetbuild.audit.models import WheelNeeds
-from fleetbuild.audit.verdict import judge
 from fleetbuild.audit.wheel import audit_elf
+from fleetbuild.extensions.check.judge import judge
+from fleetbuild.extensions.check.needs import WheelNeeds
 from fleetbuild.hardware.cpu_models import CPU_MODELS
 from tests.factories.elf import GCC
 from tests.factories.native import GXX, HEADERS

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.factories.data import DATA
 from tests.factories.elf import make_elf
 from tests.factories.files import make_wheel
 
@@ -105,8 +106,7 @@ def test_the_ending_counts_in_words(run):
 
 @pytest.mark.usefixtures("index")
 def test_an_inventory_gives_the_kinds_and_a_node_is_one(run):
-    data = Path(__file__).parents[1] / "data"
-    result = run("check", "demo", data / "fleet.yml", "--facts", data / "fleet", "--json")
+    result = run("check", "demo", DATA / "fleet.yml", "--facts", DATA / "fleet", "--json")
     assert result.exit_code in (4, 7), result.stderr
     kinds = {row["kind"] for row in json.loads(result.stdout)["packages"]}
     assert any(kind.startswith("sm") for kind in kinds)

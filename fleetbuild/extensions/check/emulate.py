@@ -23,13 +23,14 @@ from typing import Any
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
-from fleetbuild.audit.evidence import undecided, use_of
 from fleetbuild.audit.import_names import import_names, members
-from fleetbuild.audit.verdict import LEVEL, Verdict
 from fleetbuild.errors import BlockedError
-from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features, qemu_cpu
+from fleetbuild.extensions.check.judge import LEVEL
+from fleetbuild.extensions.check.machine_kinds import MachineKind
+from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated, qemu_cpu
+from fleetbuild.extensions.check.results import undecided, use_of
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.plan.check.kinds import Kind
+from fleetbuild.models.verdict import Verdict
 from fleetbuild.plan.resolve.sandbox import (
     PYTHON,
     PYTHON_TAG,
@@ -74,7 +75,7 @@ print("done", flush=True)
 """
 
 
-def why_not_emulated(kind: Kind, wheel: str | None = None) -> str | None:
+def why_not_emulated(kind: MachineKind, wheel: str | None = None) -> str | None:
     """Return why no code, or not this wheel's, can be run for a kind here; None if it can."""
     if wheel and not parse_wheel_filename(wheel)[3] & frozenset(sys_tags()):
         return f"this machine's {PYTHON_TAG} cannot install {wheel}"
@@ -85,7 +86,7 @@ def why_not_emulated(kind: Kind, wheel: str | None = None) -> str | None:
     return None
 
 
-def qemu_cpu_of(kind: Kind) -> str:
+def qemu_cpu_of(kind: MachineKind) -> str:
     """Return QEMU's -cpu for a kind of machine."""
     return qemu_cpu(kind.arch, kind.features) or ""
 
@@ -123,7 +124,7 @@ def installed(wheels: Sequence[Path]) -> Iterator[Path]:
         yield environment
 
 
-def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Verdict:
+def run_emulated(kind: MachineKind, package: str, wheel: Path, environment: Path) -> Verdict:
     """Return how this wheel ran on the CPU of a kind, with the wheels in `environment`.
 
     "runs" means only that the imports and the small use ran: `verdict_from` adds the reading.
@@ -143,9 +144,9 @@ def run_emulated(kind: Kind, package: str, wheel: Path, environment: Path) -> Ve
     return read_outcome(answer["native"], answer["emulated"], _top_level(wheel), features)
 
 
-def work_for(kind: Kind, script: str) -> dict[str, Any]:
+def work_for(kind: MachineKind, script: str) -> dict[str, Any]:
     """Return what emulated_steps.py does to run a script on the CPU of a kind."""
-    flags = " ".join(sorted(emulated_features(qemu_cpu_of(kind)) - NOT_EMULATED))
+    flags = " ".join(sorted(emulated_features(qemu_cpu_of(kind)) - not_emulated()))
     return {
         "qemu": [shutil.which(_qemu()), "-cpu", qemu_cpu_of(kind)],
         "cpuinfo": [_CPUINFO.read_text("utf-8"), flags, str(len(os.sched_getaffinity(0)))],

@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from email.parser import HeaderParser
 from pathlib import Path
+
+from packaging.markers import UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.archive import BROKEN, Archive, Folder
 from fleetbuild.audit.elf import MAGIC
-from fleetbuild.audit.metadata import required_packages
-from fleetbuild.audit.models import ElfAudit, WheelNeeds
+from fleetbuild.audit.entry_points import info_folder
+from fleetbuild.audit.models import ElfAudit
 from fleetbuild.audit.pieces import find
 from fleetbuild.audit.wheel import read_elfs
+from fleetbuild.models._base import Frozen
 
 _LONG_ENOUGH = 6  # characters of a library's name that do not occur by chance
+
+
+class WheelNeeds(Frozen):
+    """What the native code of a wheel needs; `problems` name files that could not be read."""
+
+    file: str
+    files: tuple[ElfAudit, ...] = ()
+    problems: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # the names of the packages that it requires here, always
 
 
 def read_needs(path: Path) -> WheelNeeds:
@@ -54,7 +70,7 @@ def needs_here(path: Path) -> WheelNeeds:
             problems = list(archive.problems)
             files = () if problems else tuple(read_elfs(archive, problems))
             files = tuple(_with_use(archive, files))
-            requires = () if problems else required_packages(archive)
+            requires = () if problems else _required_packages(archive)
     except BROKEN as error:
         return WheelNeeds(file=path.name, problems=(f"it is not a zip archive: {error}",))
     return WheelNeeds(file=path.name, files=files, problems=tuple(problems), requires=requires)
@@ -82,3 +98,16 @@ def _is_named(archive: Archive, name: str, path: str) -> bool:
                 if find(data, name.encode(), 0, len(data)) >= 0:
                     return True
     return False
+
+
+def _required_packages(archive: Archive) -> tuple[str, ...]:
+    """Return the names of what a wheel requires on this machine without any extra."""
+    folder = info_folder(archive)
+    text = archive.text(f"{folder}/METADATA") if folder else None
+    found = set()
+    for line in HeaderParser().parsestr(text or "").get_all("Requires-Dist") or ():
+        with suppress(InvalidRequirement, UndefinedEnvironmentName):
+            requirement = Requirement(str(line))
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                found.add(canonicalize_name(requirement.name))
+    return tuple(sorted(found))

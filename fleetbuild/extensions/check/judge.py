@@ -10,30 +10,19 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.models import ElfAudit, WheelNeeds, code_runs_on
+from fleetbuild.audit.models import ElfAudit, code_runs_on
+from fleetbuild.extensions.check.needs import WheelNeeds
 from fleetbuild.hardware.gpus import sm_order
-from fleetbuild.models._base import Frozen
+from fleetbuild.models.verdict import Verdict, VerdictName
 from fleetbuild.text import count
 
-VerdictName = Literal["runs", "dies-at-import", "dies-in-use", "refuses", "no-kernel", "undecided"]
-Evidence = Literal["static", "emulated", "node"]
-
-VERDICT_WORDS: dict[VerdictName, str] = {
-    "runs": "runs",
-    "dies-at-import": "dies at import",
-    "dies-in-use": "dies in use",
-    "refuses": "refuses by itself",
-    "no-kernel": "no kernel",
-    "undecided": "not decided",
-}
 # The worst one counts for the whole wheel.
 _WORST = ("dies-at-import", "refuses", "dies-in-use", "no-kernel", "undecided", "runs")
-DEATHS = frozenset(_WORST[:4])
 _SHOWN = 3
 # A level of the CPU in the name of a file, folder or module: _swigfaiss_avx512, impl/avx2, avx2/_c.
 LEVEL = re.compile(
@@ -43,24 +32,6 @@ LEVEL = re.compile(
 )
 _TELLING = frozenset({"archspec", "cpufeature", "py-cpuinfo"})  # packages that tell features
 _FEATURES = 2  # named with their symbol, of one file
-
-
-class Verdict(Frozen):
-    """Whether a wheel runs on a kind of machine; `where` names what dies, or the open question."""
-
-    verdict: VerdictName
-    where: str | None = None
-    evidence: Evidence = "static"
-    features: tuple[str, ...] = ()  # that the machine lacks
-    guarded: tuple[str, ...] = ()  # that it lacks and that only checked code uses
-    # Whether it is undecided only because reading could not follow a check of the CPU.
-    checks: bool = False
-    imported: bool = False  # it rests on what another check found out (--import)
-
-    @property
-    def dies(self) -> bool:
-        """Whether the wheel fails on this kind of machine."""
-        return self.verdict in DEATHS
 
 
 def judge(
@@ -108,7 +79,7 @@ def judge(
     }
     lacking = tuple(sorted(guarded - frozenset(features)))
     if not verdicts:
-        return Verdict(verdict="runs", guarded=lacking)
+        return Verdict(verdict="runs", guarded=lacking, native=bool(needs.files))
     worst = min(verdicts, key=lambda each: _WORST.index(each.verdict))
     same = [each for each in verdicts if each.verdict == worst.verdict and each.where]
     more = f"; and {len(same) - _SHOWN} more" if len(same) > _SHOWN else ""
@@ -234,6 +205,6 @@ def _gpu(elf: ElfAudit, sm: str, package: str) -> Iterator[Verdict]:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = files("fleetbuild.audit").joinpath("data/refusals.yml").read_text("utf-8")
+    text = files("fleetbuild.extensions.check").joinpath("data/refusals.yml").read_text("utf-8")
     table: dict[str, Any] = yaml.safe_load(text)
     return table

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from fleetbuild.audit.archive import Folder
 from fleetbuild.audit.elf import MAGIC
-from fleetbuild.audit.evidence import FileResults, Results
-from fleetbuild.audit.needs import read_installed
 from fleetbuild.errors import UsageError
+from fleetbuild.extensions.check.needs import read_installed
+from fleetbuild.extensions.check.results import FileResults, Results
 from fleetbuild.files import read_input, sha256_of
 from fleetbuild.models._base import Frozen
 

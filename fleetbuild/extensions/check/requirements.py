@@ -13,8 +13,8 @@ from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 
 from fleetbuild.errors import UsageError
+from fleetbuild.extensions.check.machine_kinds import MachineKind
 from fleetbuild.models import LockedFile
-from fleetbuild.plan.check.kinds import Kind
 from fleetbuild.plan.decide.packages import linux_environment
 from fleetbuild.plan.decide.resolution import Resolution
 from fleetbuild.plan.resolve import requirement_files
@@ -45,7 +45,7 @@ def _refuse_other_than_index(text: str) -> None:
         )
 
 
-def locked_wheels(lock: Lock, kind: Kind) -> Resolution:
+def locked_wheels(lock: Lock, kind: MachineKind) -> Resolution:
     """Return the wheels that this lock installs on a kind of machine."""
     wheels: list[LockedFile] = []
     environment = linux_environment(kind.arch, kind.python_version)

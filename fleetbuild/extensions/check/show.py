@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fleetbuild.audit.verdict import VERDICT_WORDS
 from fleetbuild.cli.show.text import clean, count, fold, with_short_symbols
-from fleetbuild.plan.check.report import CheckReport, CheckRow
+from fleetbuild.extensions.check.report import CheckReport, CheckRow
+from fleetbuild.models.verdict import VERDICT_WORDS
 
 if TYPE_CHECKING:
     from rich.table import Table

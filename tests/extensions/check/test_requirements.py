@@ -3,12 +3,12 @@
 import pytest
 
 from fleetbuild.errors import ConfigError, UsageError
+from fleetbuild.extensions.check.machine_kinds import MachineKind
+from fleetbuild.extensions.check.requirements import locked_wheels, read_requirements
 from fleetbuild.models import TargetLibc
-from fleetbuild.plan.check.kinds import Kind
-from fleetbuild.plan.check.requirements import locked_wheels, read_requirements
 from fleetbuild.plan.resolve.locked_files import read_lock
 
-KIND = Kind(
+KIND = MachineKind(
     name="Haswell",
     arch="x86_64",
     features=frozenset(),

@@ -10,24 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit import evidence
-from fleetbuild.audit.evidence import (
+from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.extensions.check import check_stack, results
+from fleetbuild.extensions.check.check_stack import check, judge_wheel
+from fleetbuild.extensions.check.emulate import qemu_cpu_of
+from fleetbuild.extensions.check.machine_kinds import named_kinds
+from fleetbuild.extensions.check.needs import WheelNeeds
+from fleetbuild.extensions.check.qemu_cpus import qemu_cpu
+from fleetbuild.extensions.check.results import (
     READER,
+    EmulatedRun,
     FileResults,
     Results,
-    Run,
     pack_readings,
     shipped_runs,
 )
-from fleetbuild.audit.models import WheelNeeds
-from fleetbuild.audit.verdict import Verdict
-from fleetbuild.cli.show.check import check_table
-from fleetbuild.errors import BlockedError, UsageError
-from fleetbuild.hardware.cpu_models import CPU_MODELS, qemu_cpu
+from fleetbuild.extensions.check.show import check_table
+from fleetbuild.hardware.cpu_models import CPU_MODELS
 from fleetbuild.models import Facts, Libc, Python
-from fleetbuild.plan.check import check, judge_wheel, run
-from fleetbuild.plan.check.emulate import qemu_cpu_of
-from fleetbuild.plan.check.kinds import named_kinds
+from fleetbuild.models.verdict import Verdict
 from fleetbuild.store.wheels import Store
 from tests.factories.elf import make_elf, make_fatbin
 from tests.factories.files import make_sdist, make_wheel
@@ -151,19 +152,19 @@ def test_a_file_whose_reading_is_shipped_is_not_fetched(
             for path in evidence_folder.glob("*.json")]  # fmt: skip
     shutil.rmtree(evidence_folder)
     packed = pack_readings(kept)
-    shipped = evidence.unpack_readings(packed)
+    shipped = results.unpack_readings(packed)
     assert len(shipped) == 2
-    monkeypatch.setattr(evidence, "_shipped_readings", lambda: shipped)
+    monkeypatch.setattr(results, "_shipped_readings", lambda: shipped)
     monkeypatch.setattr(Store, "fetch", None)
     report = check(["demo", "pure"], kinds=["IvyBridge"], state_dir=tmp_path / "empty")
     assert verdicts(report) == {("demo", "IvyBridge"): "dies-in-use", ("pure", "IvyBridge"): "runs"}
-    monkeypatch.setattr(evidence, "READER", READER + 1)
-    assert len(evidence.unpack_readings(packed)) == 1  # the one without machine code
+    monkeypatch.setattr(results, "READER", READER + 1)
+    assert len(results.unpack_readings(packed)) == 1  # the one without machine code
 
 
 def test_large_downloads_are_announced(index, monkeypatch):
     native(index)
-    monkeypatch.setattr(run, "_LARGE", 10)
+    monkeypatch.setattr(check_stack, "_LARGE", 10)
     said = []
     check(["demo"], kinds=["Haswell"], progress=said.append)
     assert said[0].startswith("fetching 1 file, ")
@@ -218,7 +219,9 @@ def test_no_evidence_comes_from_a_folder_where_others_write(index, monkeypatch, 
     check(["demo"], kinds=["IvyBridge"])
     evidence_folder.chmod(0o777)
     read = []
-    monkeypatch.setattr(run, "read_needs", lambda path: read.append(path) or WheelNeeds(file="f"))
+    monkeypatch.setattr(
+        check_stack, "read_needs", lambda path: read.append(path) or WheelNeeds(file="f")
+    )
     check(["demo"], kinds=["IvyBridge"])
     assert len(read) == 1
 
@@ -236,7 +239,7 @@ def test_a_file_is_read_once_for_all_state_folders(index, monkeypatch, evidence_
     def refuse(_):
         raise AssertionError("it was read again")
 
-    monkeypatch.setattr(run, "read_needs", refuse)
+    monkeypatch.setattr(check_stack, "read_needs", refuse)
     again = check(["demo"], kinds=["IvyBridge"], state_dir="other")
     assert again.document() == first.document()
     (kept,) = evidence_folder.iterdir()
@@ -248,8 +251,8 @@ def test_a_file_is_read_once_for_all_state_folders(index, monkeypatch, evidence_
 def test_results_travel_in_one_file(index, monkeypatch, tmp_path):
     native(index)
     check(["demo"], kinds=["Haswell"], export_to=Path("shared.json"))
-    monkeypatch.setattr(evidence, "own_cache", lambda _: tmp_path / "of" / "another" / "user")
-    monkeypatch.setattr(run, "read_needs", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr(results, "own_cache", lambda _: tmp_path / "of" / "another" / "user")
+    monkeypatch.setattr(check_stack, "read_needs", lambda _: pytest.fail("it was read"))
     imported = check(["demo"], kinds=["IvyBridge"], import_from=Path("shared.json"))
     assert imported.rows[0].verdict == "dies-in-use"
     assert "dies in use (imported)" in str(list(check_table(imported).columns[1].cells))
@@ -260,7 +263,7 @@ def test_results_travel_in_one_file(index, monkeypatch, tmp_path):
 @pytest.mark.parametrize("to", ["missing/shared.json", "."])
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(index, monkeypatch, to):
     native(index)
-    monkeypatch.setattr(run, "read_needs", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr(check_stack, "read_needs", lambda _: pytest.fail("it was read"))
     with pytest.raises(UsageError, match="cannot be written"):
         check(["demo"], kinds=["Haswell"], export_to=Path(to))
 
@@ -279,7 +282,7 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
     assert (row.verdict, row.evidence, row.run_decides) == ("undecided", "static", True)
     ran = Verdict(verdict="runs", evidence="emulated")
-    known = Run(
+    known = EmulatedRun(
         cpu=qemu_cpu_of(kind),
         qemu="7.2",
         python=kind.python,
@@ -289,7 +292,7 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
     )
     shipped = FileResults(sha256=sha256, file=wheel.name, runs=(known,))
     assert judge_wheel(wheel, ["IvyBridge"])["IvyBridge"].verdict == "undecided"
-    for module in (evidence, run):
+    for module in (results, check_stack):
         monkeypatch.setattr(module, "shipped_runs", lambda: {sha256: shipped})
     assert judge_wheel(wheel, ["IvyBridge"])["IvyBridge"].verdict == "runs"
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
@@ -333,9 +336,9 @@ def test_the_place_that_has_no_wheel_for_a_machine_is_named(index, monkeypatch, 
 
 def test_the_runs_that_come_with_fleetbuild_are_of_cpus_that_can_be_named():
     known = {qemu_cpu(model.arch, model.features) for model in CPU_MODELS.values()}
-    for results in shipped_runs().values():
-        assert {run.cpu for run in results.runs} <= known
-        assert {run.verdict.evidence for run in results.runs} == {"emulated"}
+    for each in shipped_runs().values():
+        assert {run.cpu for run in each.runs} <= known
+        assert {run.verdict.evidence for run in each.runs} == {"emulated"}
 
 
 @pytest.mark.parametrize(
@@ -370,9 +373,9 @@ def dying(monkeypatch):
             return Verdict(verdict="dies-at-import", where="illegal", evidence="emulated")
         return Verdict(verdict="runs", evidence="emulated")
 
-    monkeypatch.setattr(run, "require_emulation", lambda: None)
-    monkeypatch.setattr(run, "why_not_emulated", lambda *_: None)
-    monkeypatch.setattr(run, "run_emulated", run_emulated)
+    monkeypatch.setattr(check_stack, "require_emulation", lambda: None)
+    monkeypatch.setattr(check_stack, "why_not_emulated", lambda *_: None)
+    monkeypatch.setattr(check_stack, "run_emulated", run_emulated)
     return ran
 
 
@@ -416,17 +419,17 @@ def test_one_wheel_runs_with_what_it_requires(index, monkeypatch):
         assert {"demo", "pure.py"} <= there
         return Verdict(verdict="dies-at-import", where="in import demo", evidence="emulated")
 
-    monkeypatch.setattr(run, "require_emulation", lambda: None)
-    monkeypatch.setattr(run, "run_emulated", died)
+    monkeypatch.setattr(check_stack, "require_emulation", lambda: None)
+    monkeypatch.setattr(check_stack, "run_emulated", died)
     verdict = judge_wheel(wheel, ["IvyBridge"], requires=requires, emulate=True)["IvyBridge"]
     assert (verdict.verdict, verdict.evidence) == ("dies-at-import", "emulated")
     assert judge_wheel(wheel, ["IvyBridge"])["IvyBridge"].evidence == "static"
 
 
 def test_a_wheel_that_cannot_run_here_is_read_and_never_run(index, monkeypatch):
-    monkeypatch.setattr(run, "require_emulation", lambda: None)
-    monkeypatch.setattr(run, "run_emulated", lambda *_: pytest.fail("it was run"))
-    monkeypatch.setattr(run, "installed", lambda *_: pytest.fail("it was installed"))
+    monkeypatch.setattr(check_stack, "require_emulation", lambda: None)
+    monkeypatch.setattr(check_stack, "run_emulated", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(check_stack, "installed", lambda *_: pytest.fail("it was installed"))
     lacking = judge_wheel(native(index), ["IvyBridge"], requires=["nowhere"], emulate=True)
     assert lacking["IvyBridge"].verdict == "undecided"
     assert "nowhere" in lacking["IvyBridge"].where
@@ -475,7 +478,8 @@ def test_nothing_or_two_things_to_check_are_refused():
 def test_no_ansible_is_imported(index):
     native(index)
     code = (
-        "import sys; from fleetbuild import check; check(['demo'], kinds=['Haswell']);"
+        "import sys; from fleetbuild.extensions.check.check_stack import check;"
+        "check(['demo'], kinds=['Haswell']);"
         "print(*[m for m in sys.modules if m.split('.')[0] in ('ansible', 'ansible_runner')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

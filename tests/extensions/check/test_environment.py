@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.errors import UsageError
-from fleetbuild.plan.check import check, environment
+from fleetbuild.extensions.check import environment
+from fleetbuild.extensions.check.check_stack import check
 from tests.factories.elf import make_elf
 
 VPADDD_YMM, RET = bytes.fromhex("c5f5fec2c3"), bytes.fromhex("c3")

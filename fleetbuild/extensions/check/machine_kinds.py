@@ -1,6 +1,6 @@
 """Kinds of machines that a check judges for: what --for names, this machine, the nodes of a fleet.
 
-In: names and facts. Out: a `Kind` for each name, with its CPU features, SMs, Python and C library.
+In: names and facts. Out: for each name a `MachineKind`: CPU features, SMs, Python and C library.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import platform
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from fleetbuild.audit.evidence import implied_features
+from fleetbuild.audit.check import implied_features
 from fleetbuild.errors import BlockedError, ConfigError, UsageError
 from fleetbuild.hardware.gpus import SMS, sm_order
 from fleetbuild.hardware.machine_names import MachineName, read_machine_name, similar_names
@@ -26,7 +26,7 @@ _NEW_GLIBC = "2.35"  # of a kind that is judged on a machine without glibc
 _HERE = "this machine"
 
 
-class Kind(Frozen):
+class MachineKind(Frozen):
     """A kind of machine. `name` is as the user wrote it."""
 
     name: str
@@ -58,17 +58,19 @@ class Kind(Frozen):
         )
 
 
-def named_kinds(names: Iterable[str], facts: Mapping[str, Facts] | None = None) -> tuple[Kind, ...]:
+def named_kinds(
+    names: Iterable[str], facts: Mapping[str, Facts] | None = None
+) -> tuple[MachineKind, ...]:
     """Return the kind of each name: a node of these facts, a machine's name, or a group."""
     return tuple(_named(name, facts or {}) for name in dict.fromkeys(names))
 
 
-def this_machine() -> Kind:
+def this_machine() -> MachineKind:
     """Return this machine as a kind."""
     return _of_facts(_HERE, [_facts_here()])
 
 
-def kinds_of_fleet(facts: Mapping[str, Facts]) -> tuple[Kind, ...]:
+def kinds_of_fleet(facts: Mapping[str, Facts]) -> tuple[MachineKind, ...]:
     """Return a kind for each group of nodes with the same rung, SMs, Python and libc family.
 
     A kind has the features that all of its nodes have.
@@ -90,7 +92,7 @@ def kinds_of_fleet(facts: Mapping[str, Facts]) -> tuple[Kind, ...]:
     return tuple(_of_facts(name, members) for name, members in sorted(alike.items()))
 
 
-def _named(name: str, facts: Mapping[str, Facts]) -> Kind:
+def _named(name: str, facts: Mapping[str, Facts]) -> MachineKind:
     if name in facts:
         return _of_node(name, facts[name])
     if machine := read_machine_name(name):
@@ -126,7 +128,7 @@ def _unknown(name: str, facts: Collection[str], error: ConfigError) -> UsageErro
     )
 
 
-def _of_machine(name: str, machine: MachineName) -> Kind:
+def _of_machine(name: str, machine: MachineName) -> MachineKind:
     """Return the kind that a machine's name stands for; a GPU is put into this machine."""
     if machine.sm and machine.sm not in SMS:
         raise UsageError(f"--for {name} is an unknown SM.", f"The known SMs are: {', '.join(SMS)}.")
@@ -138,7 +140,7 @@ def _of_machine(name: str, machine: MachineName) -> Kind:
     return kind.model_copy(update={"read_as": machine.read_as})
 
 
-def _of_node(name: str, facts: Facts) -> Kind:
+def _of_node(name: str, facts: Facts) -> MachineKind:
     if facts.state != "ok" or not facts.isa or not facts.pythons:
         why = facts.reason or "its CPU or its Python is unknown."
         raise BlockedError(f"{name} cannot be judged for: {why}", facts.fix or "")
@@ -151,7 +153,7 @@ def _group_name(facts: Facts) -> str:
     return "-".join((sms, str(facts.isa), facts.pythons[0].tag, *musl))
 
 
-def _of_facts(name: str, members: list[Facts]) -> Kind:
+def _of_facts(name: str, members: list[Facts]) -> MachineKind:
     """Return the kind of these nodes: what all of them have, and the oldest C library."""
     first = members[0]
     common = frozenset.intersection(*(frozenset(known.features) for known in members))
@@ -161,7 +163,7 @@ def _of_facts(name: str, members: list[Facts]) -> Kind:
         default=None,
     )
     libc = TargetLibc(family=oldest.family, floor=oldest.version) if oldest else _libc_here()
-    return Kind(
+    return MachineKind(
         name=name,
         arch=str(first.arch),
         features=implied_features(str(first.arch), common),
@@ -180,14 +182,14 @@ def _imagined(
     sms: tuple[str, ...] = (),
     python: str | None = None,
     family: str | None = None,
-) -> Kind:
+) -> MachineKind:
     """Return a kind of which no machine is at hand, by default with this Python and C library."""
     here = _libc_here()
     if family == "musl" and here.family != "musl":
         libc = TargetLibc(family="musl", floor="1.2")
     else:
         libc = here
-    return Kind(
+    return MachineKind(
         name=name,
         arch=arch,
         features=implied_features(arch, features),

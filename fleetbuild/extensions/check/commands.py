@@ -89,7 +89,8 @@ def check(
     """
     with output.session() as run:
         import fleetbuild
-        from fleetbuild.cli.show import check as report
+        from fleetbuild.extensions.check import check_stack
+        from fleetbuild.extensions.check import show as report
 
         if output.json and format is not Format.table:
             raise UsageError(
@@ -106,7 +107,7 @@ def check(
             raise UsageError(f"{option} needs an INVENTORY.", "Name one, or leave out the option.")
         elif nodes.config:
             fleet = {"config": fleetbuild.load_config(nodes.config)}
-        outcome = fleetbuild.check(
+        outcome = check_stack.check(
             wanted,
             files=requirements or (),
             lock=lock,

@@ -2,9 +2,11 @@
 
 import pytest
 
-from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelNeeds
-from fleetbuild.audit.verdict import DEATHS, VERDICT_WORDS, judge
+from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels
+from fleetbuild.extensions.check.judge import judge
+from fleetbuild.extensions.check.needs import WheelNeeds
 from fleetbuild.hardware.cpu_models import CPU_MODELS
+from fleetbuild.models.verdict import DEATHS, VERDICT_WORDS
 
 IVY = CPU_MODELS["IvyBridge"].features
 

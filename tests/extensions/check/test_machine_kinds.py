@@ -3,9 +3,9 @@
 import pytest
 
 from fleetbuild.errors import UsageError
+from fleetbuild.extensions.check import machine_kinds
+from fleetbuild.extensions.check.machine_kinds import MachineKind, named_kinds
 from fleetbuild.hardware.rungs import RUNGS
-from fleetbuild.plan.check import kinds
-from fleetbuild.plan.check.kinds import Kind, named_kinds
 from tests.factories.plans import make_target
 
 
@@ -38,7 +38,7 @@ def test_a_group_says_python_sms_and_libc():
 
 def test_an_sm_is_this_machine_with_that_gpu(monkeypatch):
     target = make_target("avx2")
-    here = Kind(
+    here = MachineKind(
         name="this machine",
         arch="x86_64",
         features=RUNGS["avx2"].features,
@@ -46,7 +46,7 @@ def test_an_sm_is_this_machine_with_that_gpu(monkeypatch):
         python_version="3.11.2",
         libc=target.libc,
     )
-    monkeypatch.setattr(kinds, "this_machine", lambda: here)
+    monkeypatch.setattr(machine_kinds, "this_machine", lambda: here)
     for name in ("sm61", "sm_61", "6.1", "GTX 1080"):
         (kind,) = named_kinds([name])
         assert (kind.name, kind.sms, kind.features) == (name, ("6.1",), here.features)
@@ -70,7 +70,7 @@ def test_an_unknown_name_is_refused_with_the_valid_names(name, words):
 
 
 def test_this_machine_is_a_kind():
-    here = kinds.this_machine()
+    here = machine_kinds.this_machine()
     assert here.name == "this machine"
     assert here.features
-    assert here.python == kinds.PYTHON_TAG
+    assert here.python == machine_kinds.PYTHON_TAG

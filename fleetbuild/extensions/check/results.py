@@ -7,7 +7,6 @@ that others can import. The runs of docs/baselines.md come with fleetbuild, as s
 from __future__ import annotations
 
 import lzma
-import os
 import re
 import tempfile
 from collections.abc import Collection, Iterable, Set
@@ -21,10 +20,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 from pydantic import ValidationError
 
-from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.models import WheelNeeds
-from fleetbuild.audit.verdict import Verdict, judge
 from fleetbuild.errors import UsageError
+from fleetbuild.extensions.check.judge import judge
+from fleetbuild.extensions.check.needs import WheelNeeds
+from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated
 from fleetbuild.files import (
     make_cache,
     own_cache,
@@ -32,10 +31,9 @@ from fleetbuild.files import (
     read_input,
     write_atomically,
 )
-from fleetbuild.hardware.cpu_models import NOT_EMULATED, emulated_features
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.verdict import Verdict
 
-_IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 _FORMAT = "2.0"
 READER = 10  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
@@ -43,7 +41,7 @@ _FILE = re.compile(rb'"file":"([^"]+\.whl)"', re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-class Run(Frozen):
+class EmulatedRun(Frozen):
     """How a file ran on a CPU that QEMU imitated, whatever was read from it."""
 
     cpu: str  # QEMU's -cpu
@@ -65,13 +63,15 @@ class FileResults(Frozen):
     needs: WheelNeeds | None = None
     imported: bool = False  # another check has read the needs (--import)
     sound: bool = False  # whether the audit of the whole wheel found no defect here
-    runs: tuple[Run, ...] = ()
+    runs: tuple[EmulatedRun, ...] = ()
 
-    def with_run(self, run: Run) -> FileResults:
+    def with_run(self, run: EmulatedRun) -> FileResults:
         """Return the results with one more run."""
         return self.model_copy(update={"runs": (*self.runs, run)})
 
-    def on_cpu(self, features: Set[str], python: str, beside: Iterable[str] = ()) -> Run | None:
+    def on_cpu(
+        self, features: Set[str], python: str, beside: Iterable[str] = ()
+    ) -> EmulatedRun | None:
         """Return a run on a CPU that has and lacks the same features of those in the code.
 
         `beside` are the hashes of the wheels that are installed with this one. A run with another
@@ -85,11 +85,6 @@ class FileResults(Frozen):
             if same and differing.isdisjoint((*run.uses, *read)):
                 return run
         return None
-
-
-def implied_features(arch: str, features: Collection[str]) -> frozenset[str]:
-    """Return these features of a CPU with the features that they imply."""
-    return _IMPLIED[arch](frozenset(features)) if arch in _IMPLIED else frozenset(features)
 
 
 def verdict_from(
@@ -114,7 +109,7 @@ def verdict_from(
 
 def _verdict_from(
     results: FileResults,
-    run: Run | None,
+    run: EmulatedRun | None,
     *,
     package: str,
     arch: str,
@@ -131,7 +126,7 @@ def _verdict_from(
     return combine(run, static, features)
 
 
-def combine(run: Run, static: Verdict, features: Set[str]) -> Verdict:
+def combine(run: EmulatedRun, static: Verdict, features: Set[str]) -> Verdict:
     """Return what follows from a run and from reading. Code that did not run stays undecided."""
     ran = run.verdict
     if ran.verdict != "runs":
@@ -144,7 +139,7 @@ def combine(run: Run, static: Verdict, features: Set[str]) -> Verdict:
     if static.checks and not run.exercised:
         return undecided(f"its imports run, and no use of it is known; {static.where}")
     note = f"{static.where}; " if static.where else ""
-    if hidden := sorted(features & NOT_EMULATED):
+    if hidden := sorted(features & not_emulated()):
         note += f"QEMU has no {', '.join(hidden[:4])}, so code for them was read and not run"
         return static.model_copy(update={"where": note})
     if static.checks:  # the dispatchers that reading could not follow chose well
@@ -170,13 +165,6 @@ def _of_this_run() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="fleetbuild-")
 
 
-def refuse_unwritable(to: Path) -> None:
-    """Raise if a file cannot be written, before hours of work for its content."""
-    if to.is_dir() or not os.access(to.parent, os.W_OK | os.X_OK):
-        why = "it is a folder" if to.is_dir() else f"nothing can be written in {to.parent}"
-        raise UsageError(f"{to} cannot be written: {why}.", "Name another file.")
-
-
 def undecided(why: str) -> Verdict:
     """Return the verdict of a run that decides nothing."""
     return Verdict(verdict="undecided", where=why, evidence="emulated")
@@ -189,7 +177,7 @@ def use_of(package: str) -> str:
 
 @cache
 def _uses() -> dict[str, str]:
-    text = files("fleetbuild.audit").joinpath("data/uses.yml").read_text("utf-8")
+    text = files("fleetbuild.extensions.check").joinpath("data/uses.yml").read_text("utf-8")
     table: dict[str, str] = yaml.safe_load(text)["uses"]
     return table
 
@@ -290,7 +278,7 @@ class Results:
 @cache
 def shipped_runs() -> dict[str, FileResults]:
     """Return the runs that come with fleetbuild, by the file's hash."""
-    data = files("fleetbuild.audit").joinpath("data/baselines.json").read_bytes()
+    data = files("fleetbuild.extensions.check").joinpath("data/baselines.json").read_bytes()
     return {one.sha256: one for one in SharedResults.model_validate_json(data).results}
 
 
@@ -308,7 +296,9 @@ def shipped_needs(sha256: str) -> WheelNeeds | None:
 
 @cache
 def _shipped_readings() -> dict[str, bytes]:
-    return unpack_readings(files("fleetbuild.audit").joinpath("data/readings.xz").read_bytes())
+    return unpack_readings(
+        files("fleetbuild.extensions.check").joinpath("data/readings.xz").read_bytes()
+    )
 
 
 def unpack_readings(packed: bytes) -> dict[str, bytes]:
@@ -332,7 +322,7 @@ def pack_readings(results: Iterable[FileResults]) -> bytes:
     return lzma.compress("\n".join(lines).encode(), preset=9)
 
 
-def _with_runs(results: FileResults, more: Iterable[Run]) -> FileResults:
+def _with_runs(results: FileResults, more: Iterable[EmulatedRun]) -> FileResults:
     """Return the results with these runs, but for CPUs on which the file ran so already."""
     known = {(run.cpu, run.python, run.beside) for run in results.runs}
     new = tuple(run for run in more if (run.cpu, run.python, run.beside) not in known)
