@@ -287,7 +287,7 @@ def test_an_unreadable_inventory_is_an_error(
     ("words", "message"),
     [
         (("plan", "--no-such", "--json"), "No such option: --no-such"),
-        (("status", "--json"), "Missing"),
+        (("explain", "--json"), "Missing"),
         (("facts", "x.yml", "--json", "--forks", "a"), "does not accept this value as --forks"),
         (("apply", "x.yml", "--json", "--check"), "fleetbuild apply has no option --check."),
         (("plan", "missing.yml", "--json"), "missing.yml"),

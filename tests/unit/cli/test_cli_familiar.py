@@ -201,7 +201,7 @@ def test_rollback_asks_at_a_terminal(
     )
     calls: list[str] = []
 
-    def rollback(_: object) -> RunResult:
+    def rollback(_: object, **__: object) -> RunResult:
         calls.append("rollback")
         return back
 
@@ -235,7 +235,7 @@ def test_a_rollback_with_nothing_to_switch_asks_nothing(
 
 def test_rollback_in_a_script_needs_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {})
-    monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", lambda _: RunResult(plan_digest=""))
+    monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", lambda *_, **__: RunResult(plan_digest=""))
     assert run("rollback", FLEET, "--yes").exit_code == 0
     refused = run("rollback", FLEET, "-l", "avx2*", "--json")
     assert refused.exit_code == 2
@@ -251,7 +251,7 @@ def test_remove_asks_and_then_removes(
 ) -> None:
     calls: list[str | None] = []
 
-    def remove(_: object, *, install_path: str | None) -> RunResult:
+    def remove(_: object, *, install_path: str | None, **__: object) -> RunResult:
         calls.append(install_path)
         node = NodeResult(node="a", state="removed", reason="2 releases removed from /x.")
         return RunResult(plan_digest="", nodes=(node,), changed=True)

@@ -181,10 +181,10 @@ def test_a_terminal_too_narrow_for_the_table_shows_lines_for_each_row(
 
 
 def test_text_on_stderr_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    Output().warn("warning: \x1b[2Ja\u202e node\x07\n  its second line\n")
+    Output().warn("warning: \x1b[2Ja\u202e node\x07", "  its second line")
     Output().error(FleetbuildError("one\x1b]0;title\x07\ntwo", "\x9bthree"))
     assert capsys.readouterr().err == (
-        "warning: a node\n  its second line\nerror: one\ntwo\nfix: three\n"
+        "warning: a node\n  its second line\nerror: one two\nfix: three\n"
     )
 
 
