@@ -1,13 +1,14 @@
-"""Run a program of the controller with limits on its time and on what it prints.
+"""Run a program of the controller with limits on its time, its memory and what it prints.
 
-In: a command. Out: its exit code and output. What git and uv print comes from servers, so that none
-of it may fill the memory.
+In: a command. Out: its exit code and output. What git and uv read and print comes from servers and
+packages, so that none of it may fill the memory.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import resource
 import selectors
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 OLDEST_UV = (0, 9, 5)  # the first that knows PyTorch's index for CUDA 13
+MOST_MEMORY = 2 << 30  # uv takes less than a quarter of it for some 500 packages
 MOST_OUTPUT = 64 << 20
 MOST_ERRORS = 1 << 20  # the end is kept, where programs say why they fail
 
@@ -42,6 +44,9 @@ def run_program(
         stderr=subprocess.PIPE,
     ) as child:
         try:
+            allowed = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            most = MOST_MEMORY if allowed == resource.RLIM_INFINITY else min(MOST_MEMORY, allowed)
+            resource.prlimit(child.pid, resource.RLIMIT_DATA, (most, most))
             out, errors = _read(child, command, ends, within)
             code = child.wait(max(0.1, ends - time.monotonic()))
         except BaseException:

@@ -39,6 +39,7 @@ SECONDS = 240
 _SPARE = 3  # beyond the files' own: hashes, names and texts
 WALL_SECONDS = 900  # on a busy machine
 MEMORY = 2**30
+MOST_ANSWER = 2**26  # names of a hundred thousand kernels take a third of it
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # which the terminal's whole group gets
 _COMMAND = "from fleetbuild.audit.apart import main; main()"
 
@@ -109,7 +110,7 @@ class _Reader:
         given, taken = self._child.stdin, self._child.stdout
         assert given is not None  # they are pipes  # noqa: S101
         assert taken is not None  # noqa: S101
-        end, answer = time.monotonic() + WALL_SECONDS, b""
+        end, answer = time.monotonic() + WALL_SECONDS, bytearray()
         try:
             with contextlib.suppress(BrokenPipeError):
                 given.write(line)
@@ -118,12 +119,12 @@ class _Reader:
                 left = max(0.0, end - time.monotonic())
                 ready = select.select([taken], [], [], left)[0]
                 part = os.read(taken.fileno(), 1 << 16) if ready else b""
-                if not part:
+                if not part or len(answer) > MOST_ANSWER:
                     break
                 answer += part
             else:
                 self.answers += 1
-                return answer
+                return bytes(answer)
         except BaseException:
             self.end()
             raise

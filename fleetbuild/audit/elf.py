@@ -42,6 +42,7 @@ _IFUNC = 10
 _ISA_NEEDED = 0xC0008002  # GNU_PROPERTY_X86_ISA_1_NEEDED
 _LEVELS = {1: "x86-64", 2: "x86-64-v2", 4: "avx2", 8: "avx512"}  # as rungs
 
+_PAGE = 4096  # the smallest of any kernel
 _LONGEST_NAME = 4096
 _SHOWN_NAME = 200  # characters; enough to recognise a mangled name
 _MOST_SYMBOLS = 2_000_000
@@ -132,18 +133,22 @@ class Elf:
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """Return the loaded segments; a file without any (an object file) has its sections."""
-        found = [
+        """Return the loaded segments, by address; an object file has its sections instead."""
+        loaded = [
             Segment(bool(flags & _PF_X), offset, address, size)
             for kind, flags, offset, address, _, size, *_ in self._headers
             if kind == _PT_LOAD
-        ] or [
-            Segment(bool(s.flags & _SHF_EXECINSTR), s.offset, s.address, s.size)
+        ]
+        found = loaded or [
+            Segment(bool(s.flags & _SHF_EXECINSTR), s.offset, s.address or s.offset, s.size)
             for s in self.sections
             if s.flags & 2 and s.kind != _SHT_NOBITS  # SHF_ALLOC
         ]
         for segment in found:
             self._check(segment.offset, segment.size)
+        found.sort(key=lambda segment: segment.address)
+        if loaded and any(map(_covers, found[1:], found)):
+            raise BrokenElf("its segments overlap")
         return found
 
     @cached_property
@@ -164,13 +169,13 @@ class Elf:
 
     @cached_property
     def code(self) -> tuple[Code, ...]:
-        """Return the executable pieces, by address and without overlaps."""
+        """Return the executable pieces, by address."""
         marked = [s for s in self.sections if s.flags & _SHF_EXECINSTR and s.kind != _SHT_NOBITS]
         found: list[Code] = []
         for segment in self.segments:
             if segment.executable:
                 found += _pieces(segment, marked)
-        return tuple(_apart(sorted(found, key=lambda code: code.address)))
+        return tuple(found)
 
     # What the dynamic table says
 
@@ -407,11 +412,8 @@ def _pieces(segment: Segment, marked: list[Section]) -> Iterator[Code]:
         yield Code(at + shift, at, end - at, marked=not inside)
 
 
-def _apart(codes: list[Code]) -> Iterator[Code]:
-    """Yield the pieces without what an earlier one covers: segments may overlap."""
-    reached = 0
-    for code in codes:
-        skip = max(0, reached - code.address)
-        if skip < code.size:
-            yield Code(code.address + skip, code.offset + skip, code.size - skip, code.marked)
-        reached = max(reached, code.end)
+def _covers(later: Segment, segment: Segment) -> bool:
+    """Return whether the loader puts a segment's pages in the place of bytes before it."""
+    same = later.address - later.offset == segment.address - segment.offset
+    begin = later.address if same else later.address // _PAGE * _PAGE
+    return begin < segment.address + segment.size

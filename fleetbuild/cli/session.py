@@ -138,7 +138,7 @@ class Session:
             fix = "This is a fault in fleetbuild. Report it with the output of -v."
         self._report(FleetbuildError(what, fix))
         if self.out.verbose:
-            self.out.warn(story.rstrip())
+            self.out.warn(*story.splitlines())
 
 
 def at_terminal() -> bool:

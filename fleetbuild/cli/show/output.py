@@ -127,9 +127,9 @@ class Output:
         if error.fix:
             self.warn(f"fix: {error.fix}")
 
-    def warn(self, text: str) -> None:
-        """Write text to stderr. It may have several lines, such as a traceback; each is cleaned."""
-        self._write(sys.stderr, text.splitlines() or [""])
+    def warn(self, *lines: str) -> None:
+        """Write lines to stderr. What a stranger chose makes no line of its own."""
+        self._write(sys.stderr, lines)
 
     def ask(self, question: str) -> bool:
         """Ask a yes-or-no question at the terminal."""

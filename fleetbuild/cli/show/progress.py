@@ -81,7 +81,7 @@ def waiting(out: Output, what: str, names: Sequence[str] = ()) -> Iterator[OnEve
     with _shown(out, wait) as take:
         yield take
     if wait.warnings and (out.live or out.json or not out.verbose):  # a verbose log has said them
-        out.warn("\n".join(wait.warnings))
+        out.warn(*wait.warnings)
 
 
 @contextmanager
