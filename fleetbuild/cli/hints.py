@@ -29,7 +29,7 @@ _CLUSTER = ("kubeconfig", "context")
 # Options with which others have no meaning: --for names machines, and no node is asked.
 _AGAINST = {"captures": {"--save", "--for"}, "limit": {"--for"}}
 _NAMED = "INVENTORY"
-_START = re.compile(r"\bfleetbuild(?= [a-z])")
+_START = re.compile(r"(?<![\w/.-])fleetbuild(?= [a-z])")  # not /opt/fleetbuild
 _WORD = re.compile(r""" ((?:'[^']*'|[^\s'"`;()])+)""")
 
 

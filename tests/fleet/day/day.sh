@@ -31,7 +31,7 @@ paste_commands_of() {
     python - "$1" >commands <<'END'
 import sys
 from fleetbuild.cli.hints import commands
-text = " ".join(open(sys.argv[1]).read().split())
+text = open(sys.argv[1]).read()
 print(*sorted({text[each.start:each.end] for each in commands(text)}), sep="\n")
 END
     [ -s commands ] || { echo "$1 names no command" >&2; cat "$1" >&2; exit 1; }
