@@ -4,6 +4,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 LAB ?= default
 PODMAN ?= podman
+IMAGE ?= localhost/fleetbuild
 LIBTORRENT := $(CURDIR)/.cache/libtorrent
 # What a build of torch leaves for the next run: some 20 GB.
 FLEETBUILD_TORCH ?= $(HOME)/.cache/fleetbuild-torch
@@ -20,7 +21,7 @@ COMPILER_PACKAGES := ^(gcc|clang)-[0-9]+(-aarch64-linux-gnu)?$$
 # Where ansible-lint looks for collections; a link to this checkout makes it fleetbuild.core.
 COLLECTION := .ansible/collections/ansible_collections/fleetbuild
 
-.PHONY: help setup core guests demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-cores test-libraries fresh release-notes fuzz lint lab lab-down bench docs house dist image clean test-packages
+.PHONY: help setup core guests demo test test-unit test-fleet test-molecule test-long soak test-gpu gpu-bundle test-torch test-lowest test-cores test-libraries fresh release-notes fuzz lint lab lab-down bench docs house packages image dist clean test-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,11 +137,11 @@ test-long: test-packages ## the tests that take longer than make test may
 	@echo "== every gcc and clang that this Debian has, asked about every rung"
 	@$(PY) -m pytest tests/unit/hardware/test_rungs_compilers.py --long $(PYTEST_ARGS)
 
-# The commands of the README on a bare Debian: SYSTEM=trixie and WHAT=demo run a part of it.
-SYSTEM ?= bookworm trixie
+# The commands of the README on a bare system: SYSTEM=noble and WHAT=demo run a part of it.
+SYSTEM ?= bookworm trixie noble
 WHAT ?= demo test
 
-fresh: test-packages ## the README's commands on a bare Debian 12 and 13, an hour: SYSTEM=trixie, WHAT=demo for a part
+fresh: test-packages ## the README's commands on a bare Debian 12 and 13 and Ubuntu 24.04, hours: SYSTEM=noble, WHAT=demo for a part
 	@for system in $(SYSTEM); do $(PY) -m tests.fresh $$system $(WHAT) || exit 1; done
 
 soak: test-packages ## every fault at every stage, and 300 random schedules: some 13 hours, RECORD=FILE to go on later; SOAK=read-only for some
@@ -226,17 +227,22 @@ release-notes: setup ## CHANGELOG.md for a release: make release-notes VERSION=0
 	@[ -n "$(VERSION)" ] || { echo "Name the version: make release-notes VERSION=0.2.0" >&2; exit 2; }
 	@$(PY) docs/changelog.py --release $(VERSION)
 
-dist: setup ## the wheel, the sdist and the Ansible collection, in dist/
+packages: setup # the wheel, the sdist and the collection, and a bill of what they need
 	@echo "== dist/"
 	@rm -rf dist && mkdir dist
 	@.venv/bin/uv build --quiet --no-config --out-dir dist .
 	@rm -f dist/.gitignore
 	@ansible-galaxy collection build --force --output-path dist >/dev/null
-	@ls dist
+	@.ci/lock
 
-image: dist ## fleetbuild in an image, by podman: IMAGE=registry.example.com/fleetbuild:1, BASE=a Python image
+image: packages ## a controller in an image, by podman: IMAGE=registry.example.com/fleetbuild:1, BASE=a Python image
 	@command -v $(firstword $(PODMAN)) >/dev/null || { echo "podman is missing. Fix: install it, or name another program: PODMAN=docker" >&2; exit 1; }
-	$(PODMAN) build $(if $(BASE),--build-arg BASE=$(BASE)) $(IMAGE_ARGS) --tag $(or $(IMAGE),localhost/fleetbuild) --file Containerfile .
+	$(PODMAN) build $(if $(BASE),--build-arg BASE=$(BASE)) $(IMAGE_ARGS) --tag $(IMAGE) --file Containerfile .
+
+dist: image ## for a release, in dist/: wheel, sdist, collection, that image, and their bills of materials
+	@$(PY) -m pip install --quiet --disable-pip-version-check --group dist
+	@PODMAN="$(PODMAN)" .ci/save-image $(IMAGE)
+	@ls dist
 
 clean: ## remove what these targets made: labs, .venv, dist, caches
 	@echo "== clean"

@@ -7,7 +7,7 @@ python -m benchmarks.install --here [--rounds 2] [--before COMMIT]   on this mac
 fleetbuild also probes, reserves, verifies and records; the others do not. All take turns in one run
 on one machine, each from an empty install path, with connections of their own. `sessions` counts
 the calls of ssh, sftp and scp by the controller for each node. CPU is the controller's; `with the
-nodes` is the CPU of the whole machine, which is the nodes' too, and includes whatever else it does.
+nodes` adds what the nodes' containers have used by their own account, and nothing else.
 
 With `--groups` the nodes are of as many kinds. Each group gets a wheel of its own from an sdist
 with a module in C, which an apply beforehand builds: what is measured takes wheels from the store.
@@ -107,9 +107,9 @@ def measure(way: Way, lab: Lab, scratch: Path) -> None:
     empty(lab)
     calls = scratch / "calls"
     calls.write_text("")
-    before = busy()
+    before = used(lab)
     way.memory.append(timed(way.run, calls, way.wall, way.cpu))
-    way.machine.append(busy() - before)
+    way.machine.append(way.cpu[-1] + used(lab) - before)
     way.sessions.append(len(calls.read_text().splitlines()) / len(lab.nodes))
     say(
         f"{way.name}: {way.wall[-1]:.1f} s, CPU {way.cpu[-1]:.1f} s,"
@@ -139,11 +139,14 @@ def timed(run: Callable[[Path], int], calls: Path, wall: list[float], cpu: list[
     return memory
 
 
-def busy() -> float:
-    """Return how many seconds this machine's cores have worked since it started."""
-    first = Path("/proc/stat").read_text().splitlines()[0]
-    user, nice, system, _idle, _waiting, irq, softirq = map(int, first.split()[1:8])
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+def used(lab: Lab) -> float:
+    """Return the seconds of CPU that the nodes have used since they started."""
+    # Of version 1 of control groups in nanoseconds, of version 2 in microseconds.
+    read = (
+        "cat /sys/fs/cgroup/cpuacct/cpuacct.usage 2>/dev/null"
+        r" || sed -n 's/^usage_usec \(.*\)/\1000/p' /sys/fs/cgroup/cpu.stat"
+    )
+    return sum(int(lab.exec(name, read, check=True).stdout) for name in lab.nodes) / 1e9
 
 
 def counting(scratch: Path) -> Path:

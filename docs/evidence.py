@@ -19,11 +19,11 @@ NOTE = "<!-- Written by docs/generate.py from docs/evidence/. Run `make docs` af
 # Order of the page; the first ones have a chart.
 TOPICS = (
     "rungs", "torch-size", "torch-avx", "install", "install-cpu", "nothing-to-do", "large-wheel",
-    "build", "here", "upgrade", "probe", "plan", "check", "distribution", "reliability", "labels",
+    "build", "here", "upgrade", "probe", "plan", "check", "distribution", "labels",
     "simulation",
 )  # fmt: skip
 _STYLE = """<style>
-text{font:15px system-ui,sans-serif;fill:#1f2933}.t{font-weight:600;font-size:17px}.s{fill:#52606d}
+text{font:15px system-ui,sans-serif;fill:#1f2933}.t{font-weight:600}.s{fill:#52606d}
 .p{fill:#fff}.g{stroke:#cbd2d9;stroke-width:1}.a{fill:#0f766e;stroke:#0f766e}
 .b{fill:#9fb3c8;stroke:#7b8794}.l{fill:none;stroke-width:3}
 @media (prefers-color-scheme:dark){text{fill:#e4e7eb}.s{fill:#9aa5b1}.p{fill:#1e2129}
@@ -151,7 +151,7 @@ def charts() -> dict[str, str]:
 
 # The chart of the README: measurements, their columns, and the rows that it shows.
 _WHY = (
-    ("hnswlib searches, times as fast as built for x86-64", "rungs", 1, "x86-64|avx|avx2|avx512"),
+    ("hnswlib: search speed, built for x86-64 = 1", "rungs", 1, "x86-64|avx|avx2|avx512"),
     ("torch 2.6.0, MB unpacked", "torch-size", 1, "PyPI.*|built for SM 8.6.*"),
     ("A small wheel to 50 SSH nodes, seconds", "install", 4, "fleet.*|a playbook.*|pyinfra"),
 )
@@ -165,7 +165,7 @@ def why() -> str:
         parts.append(f'<text class="t" x="16" y="{top}">{escape(title)}</text>')
         parts += _bars([(_short(str(row[0])), float(row[column])) for row in chosen], top + 26)
         top += 46 * len(chosen) + 52
-    return "\n".join([_begin(560, top - 36, "Why"), *parts, "</svg>\n"])
+    return "\n".join([_begin(440, top - 36, "Why"), *parts, "</svg>\n"])
 
 
 def bars(data: dict[str, Any]) -> str:
@@ -173,7 +173,7 @@ def bars(data: dict[str, Any]) -> str:
     rows = [(str(row[0]), float(row[1])) for row, _ in latest(data)]
     title = data["chart"]["title"]
     head = f'<text class="t" x="16" y="30">{escape(title)}</text>'
-    return "\n".join([_begin(560, 58 + 46 * len(rows), title), head, *_bars(rows, 58), "</svg>\n"])
+    return "\n".join([_begin(440, 58 + 46 * len(rows), title), head, *_bars(rows, 58), "</svg>\n"])
 
 
 def _bars(rows: list[tuple[str, float]], top: int) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _bars(rows: list[tuple[str, float]], top: int) -> Iterator[str]:
     for number, (label, value) in enumerate(rows):
         y = top + 46 * number
         kind = "a" if label.startswith(("fleetbuild", "built for", "avx")) else "b"
-        width = max(2, 440 * value / most)
+        width = max(2, 340 * value / most)
         yield f'<text x="16" y="{y}">{escape(label)}</text>'
         yield f'<rect class="{kind} n" x="16" y="{y + 6}" width="{width:.0f}" height="14" rx="2"/>'
         yield f'<text x="{width + 24:.0f}" y="{y + 18}" class="s">{value:g}</text>'

@@ -20,6 +20,7 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "vulnerabilities.md",
     "playbooks/README.md": "playbooks.md",
     "tests/lab/README.md": "lab.md",
     **{f"roles/{role}/README.md": f"roles/{role}.md" for role in ROLES},

@@ -5,15 +5,17 @@ In: docs/transcripts/NAME.sh, whose steps begin with `## STEP`, and pages with t
 commands and their output. `python docs/transcripts.py` runs what this machine can run, with names
 only these; `--check` changes nothing, and names each block that the program no longer prints so.
 
-First lines of a transcript: `# needs:` index (a package index), machine (the output depends on
-this machine), lab (`make lab LAB=book`), long (it takes minutes); `# files: SOURCE=NAME …` are
-copied into its folder. Long ones run with `--long`, or by name.
+First lines of a transcript: `# needs:` index (a package index), lab (`make lab LAB=book`), long (it
+takes minutes); `# files: SOURCE=NAME …` are copied into its folder. Long ones run with `--long`, or
+by name. So do the steps from one marked `## STEP (long)` on; the output of a step marked
+`(machine)` depends on this machine, and counts only with `--long`, too.
 A command may end in `#> FILTER`: shell code that the page does not show, applied to the output.
 Times, hashes, sizes and paths do not count: a block that differs in these alone stays as it is.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -39,6 +41,7 @@ class Step(NamedTuple):
 
     shown: str
     run: str
+    needs: str
 
 
 class Transcript:
@@ -51,10 +54,13 @@ class Transcript:
         self.needs = frozenset(said.get("needs", "").split())
         self.files = [each.split("=") for each in said.get("files", "").split()]
         steps = (part.partition("\n") for part in parts)
-        self.steps = {name.strip(): _step(text.strip()) for name, _, text in steps}
+        self.steps = dict(_step(name, text.strip()) for name, _, text in steps)
 
-    def run(self) -> dict[str, str]:
-        """Return the output of each step, from a folder of its own."""
+    def run(self, *, long: bool = True) -> dict[str, str]:
+        """Return the output of each step, or of the quick ones, from a folder of its own."""
+        steps = itertools.takewhile(
+            lambda each: long or each[1].needs != "long", self.steps.items()
+        )
         with tempfile.TemporaryDirectory() as place:
             home = Path(place, "home", "ops")
             folder = home / "fleet"
@@ -64,16 +70,19 @@ class Transcript:
                 copy(ROOT / source, folder / name)
             if "lab" in self.needs:
                 shutil.copyfile(LAB, folder / "inventory.yml")
-            return {
-                name: _tidy(_output(step.run, home, folder), place)
-                for name, step in self.steps.items()
-            }
+            outputs = {name: _tidy(_output(step.run, home, folder), place) for name, step in steps}
+        return {
+            name: output
+            for name, output in outputs.items()
+            if long or self.steps[name].needs != "machine"
+        }
 
 
-def _step(text: str) -> Step:
+def _step(title: str, text: str) -> tuple[str, Step]:
+    name, _, needs = title.partition(" (")
     shown = re.sub(r"(?m) *#> .*$", "", text)
     run = re.sub(r"(?m)^(.*?) *#> (.*)$", r"{ \1 ; } 2>&1 \2", text)
-    return Step(shown, run)
+    return name, Step(shown, run, needs.rstrip(")"))
 
 
 def _output(commands: str, home: Path, folder: Path) -> str:
@@ -129,7 +138,7 @@ def lacks(transcript: Transcript, *, long: bool) -> str:
     """Return what it needs to run here, or nothing."""
     if "lab" in transcript.needs and not LAB.exists():
         return "make lab LAB=book"
-    return "" if long or not transcript.needs & {"long", "machine"} else "--long, or its name"
+    return "" if long or "long" not in transcript.needs else "--long, or its name"
 
 
 def pages() -> Iterator[Path]:
@@ -138,12 +147,11 @@ def pages() -> Iterator[Path]:
     yield from sorted((ROOT / "docs").rglob("*.md"))
 
 
-def stale(transcript: Transcript, *, write: bool) -> list[str]:
+def stale(transcript: Transcript, *, write: bool, long: bool = True) -> list[str]:
     """Run a transcript; return the blocks that differ, and write them into their pages."""
-    outputs = transcript.run()
     new = {
-        f"{transcript.name}/{name}": block(step, outputs[name])
-        for name, step in transcript.steps.items()
+        f"{transcript.name}/{name}": block(transcript.steps[name], output)
+        for name, output in transcript.run(long=long).items()
     }
     differ: list[str] = []
 
@@ -173,7 +181,7 @@ def main(arguments: list[str]) -> int:
         if missing := lacks(transcript, long=long or bool(names)):
             sys.stderr.write(f"{name}: left as it is, because it needs: {missing}\n")
         else:
-            found += stale(transcript, write=not check)
+            found += stale(transcript, write=not check, long=long or bool(names))
     if check:
         sys.stdout.writelines(f"{each}\n" for each in found)
     return int(check and bool(found))

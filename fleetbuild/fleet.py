@@ -56,7 +56,7 @@ class Fleet:
     Files are read when a call needs them. Without `inventory`, calls use the inventory of the last
     plan. Without `config`, they use fleetbuild.yml beside the inventory, if there is one. `timeout`
     is each node's deadline in seconds: for an apply the plan's by default, else 30. `forks` is the
-    number of nodes asked at once. `on_event` of a call is told what happens during it.
+    number of nodes asked at once. `on_event` of a call gets its events.
     """
 
     def __init__(

@@ -103,17 +103,11 @@ class InstalledRelease:
     def environment(self) -> dict[str, str]:
         """The variables that an activated environment has, without PATH."""
         named = {"VIRTUAL_ENV": str(self.path), "FLEETBUILD_RELEASE": f"{self.name}/{self.id}"}
-        return {**named, **self.caches}
+        return {**named, **compiled_folders(f"{own_cache('compiled')}/{self.group}/{self.id}")}
 
-    @property
-    def caches(self) -> dict[str, str]:
-        """The folders for what packages compile as they run, by variable.
-
-        Code for one GPU or CPU runs on another and computes wrong, or dies: in a home that nodes
-        share, each group and each release has folders of its own.
-        """
-        folder = own_cache("compiled") / self.group / self.id
-        return {variable: str(folder / name) for variable, name in _COMPILED.items()}
+    def compiled_below(self, folder: str) -> dict[str, str]:
+        """Return the caches of what names the link `current`, and so outlives the release."""
+        return compiled_folders(f"{folder}/{self.group}")
 
     def search_path(self, before: str | None = None) -> str:
         """Return PATH with the release's programs first."""
@@ -131,6 +125,15 @@ _COMPILED = {
     "CUDA_CACHE_PATH": "cuda",
     "NUMBA_CACHE_DIR": "numba",
 }
+
+
+def compiled_folders(folder: str) -> dict[str, str]:
+    """Return the folders below this one for what packages compile as they run, by variable.
+
+    Code for one GPU or CPU runs on another and computes wrong, or dies: in a folder that nodes
+    share, each group and each release has folders of its own.
+    """
+    return {variable: f"{folder}/{name}" for variable, name in _COMPILED.items()}
 
 
 def installed_release(name: str = "default", paths: Sequence[str] = ()) -> InstalledRelease:

@@ -1,26 +1,32 @@
-"""Try the README's commands on a bare Debian: `python -m tests.fresh SUITE TARGET...`.
+"""Try the README's commands on a bare system: `python -m tests.fresh SUITE TARGET...`.
 
-In: a suite of Debian, and targets of make. A system with the packages that the README asks for gets
-a clone of this checkout's last commit, and runs the targets in namespaces of its own. `demo` starts
-on a bare system; other targets go on in the system that the last run left.
+In: a suite of Debian, or noble (Ubuntu 24.04), and targets of make. A system with the packages that
+the README asks for gets a clone of this checkout's last commit, and runs the targets in namespaces
+of its own. `demo` starts on a bare system; other targets go on in the system that it left.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 from tests.lab.image import debootstrap
 from tests.lab.podman import as_root, podman_command, ulimits
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PACKAGES = ("ca-certificates", "git", "make", "python3")
+PACKAGES = ("apt", "ca-certificates", "git", "make", "python3")
 _FOLDER = CHECKOUT / ".cache" / "fresh"
 _CLONE = "root/fleetbuild"
+# Debian 12 has no package with Ubuntu's keys.
+_UBUNTU = "http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring"
+_KEYS = "ubuntu-keyring_2023.11.28.1_all.deb"
+_KEYS_SHA256 = "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8"
 # How this machine reaches package registries, beside the settings of apt and pip.
 _CERTIFICATES = "etc/ssl/certs"
 _VARIABLE = re.compile(r"SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|UV_\w*INDEX\w*|(?i:\w+_proxy)")
@@ -49,9 +55,22 @@ def _bare(suite: str) -> Path:
         print(f"== {suite}: making the bare system (about a minute, once)", flush=True)
         _FOLDER.mkdir(parents=True, exist_ok=True)
         part = _FOLDER / f"{suite}.part.tar"
-        debootstrap(part, suite, PACKAGES)
+        debootstrap(part, suite, PACKAGES, *(_of_ubuntu() if suite == "noble" else ()))
         part.rename(tar)
     return tar
+
+
+def _of_ubuntu() -> tuple[str, ...]:
+    """Return mmdebstrap's options for Ubuntu: its keys, and the archive that has python3-venv."""
+    with urllib.request.urlopen(f"{_UBUNTU}/{_KEYS}", timeout=60) as answer:  # noqa: S310
+        package = answer.read()
+    if hashlib.sha256(package).hexdigest() != _KEYS_SHA256:
+        sys.exit(f"{_KEYS} has another hash than expected, so Ubuntu's keys are not trusted.")
+    (_FOLDER / _KEYS).write_bytes(package)
+    keys = _FOLDER / "ubuntu-keyring"
+    subprocess.run(["dpkg-deb", "--extract", _FOLDER / _KEYS, keys], check=True)
+    keyring = keys / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+    return f"--keyring={keyring}", "--components=main,universe"
 
 
 def _unpack(tar: Path, root: Path) -> None:

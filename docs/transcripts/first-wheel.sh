@@ -1,14 +1,14 @@
 # hnswlib for this machine, from an empty folder to a release.
-# needs: index machine
-## doctor
+# needs: index
+## doctor (machine)
 fleetbuild doctor
 ## init
 fleetbuild init #> ; sed -i 's|^# *install:.*|install: {path: /home/ops/opt}|' fleetbuild.yml; grep -q '^install' fleetbuild.yml || echo 'install: {path: /home/ops/opt}' >> fleetbuild.yml; sed -i "s|/home/ops/opt|$HOME/opt|" fleetbuild.yml
-## facts
+## facts (machine)
 fleetbuild facts inventory.yml
 ## plan
 fleetbuild plan inventory.yml
-## apply
+## apply (long)
 fleetbuild apply #> | grep -v 'so far\|fetch\|answered\|whl audited\|auditing\|: building'
 ## use
 ~/opt/current/bin/fleetbuild-sanity

@@ -4,4 +4,4 @@
 ## facts
 fleetbuild facts inventory.yml --facts captures
 ## plan
-fleetbuild plan inventory.yml --facts captures --package torch==2.13.0 #> | sed -n '1,2p;11,18p'
+fleetbuild plan inventory.yml --facts captures --package torch==2.13.0 #> | sed -n '1,2p;/+ sm86-avx-cp311/,/install/p'

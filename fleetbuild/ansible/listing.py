@@ -29,9 +29,11 @@ from fleetbuild.ansible.secrets import Secrets, vault_arguments
 from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import ConfigAsInventoryError, ConfigError, InventoryError
 from fleetbuild.files import is_there
+from fleetbuild.text import fold
 
 _LARGE = 256 << 20  # bytes; a million hosts need less
 _YAML = (".yml", ".yaml", ".json")
+_PACKAGES = re.compile(r"requirements[\w.-]*\.txt|pyproject\.toml|uv\.lock|pylock[\w.-]*\.toml")
 _FAILURE = re.compile(
     r"(?:\* )?Failed to parse (?:inventory with '(?P<plugin>\w+)' plugin|"
     r".*? with (?P<older>\w+) plugin): (?P<reason>.*)"
@@ -71,8 +73,10 @@ def list_inventory(
         listing = _listing(json.loads(ended.out), settings.result(), ended.err)
     for host in listing.hosts:
         _refuse_other_text(source, host)
+    if not listing.hosts and limit is not None:
+        raise _no_match(source, limit, list_inventory(source, secrets=secrets))
     if not listing.hosts:
-        raise _no_hosts(source, limit, listing.warnings)
+        raise _no_hosts(source, listing.warnings)
     return listing
 
 
@@ -88,6 +92,11 @@ def _refuse_unreadable(source: str, path: Path) -> None:
             raise InventoryError(
                 f"{each} is a pipe or a device, and Ansible would wait for it.", "Take it away."
             )
+    if _PACKAGES.fullmatch(path.name):
+        raise InventoryError(
+            f"{source} is not an inventory: it lists packages.",
+            "Name an inventory, and this file by its option: -r, --lock or --group.",
+        )
     if path.is_file() and path.stat().st_size > _LARGE and not os.access(path, os.X_OK):
         raise InventoryError(
             f"The inventory {source} has {path.stat().st_size >> 20} MB. Ansible would read it for"
@@ -292,14 +301,17 @@ def _vault_problem(source: str, output: str) -> InventoryError | None:
     return None
 
 
-def _no_hosts(source: str, limit: str | None, warnings: tuple[str, ...]) -> InventoryError:
+def _no_match(source: str, limit: str, everything: Listing) -> InventoryError:
+    groups = fold(group for groups in everything.groups.values() for group in groups)
+    return InventoryError(
+        f"No host of {source} matches {limit!r}.",
+        f"Its groups are {groups}; its hosts are {fold(everything.hosts)}.",
+    )
+
+
+def _no_hosts(source: str, warnings: tuple[str, ...]) -> InventoryError:
     if is_there(source) and _is_configuration(Path(source)):
         return ConfigAsInventoryError(source)
-    if limit is not None:
-        return InventoryError(
-            f"No host of {source} matches {limit!r}.",
-            f"See its hosts and groups with: ansible-inventory -i {source} --graph",
-        )
     path = Path(source)
     if path.is_file() and os.access(path, os.X_OK):
         return InventoryError(

@@ -1,9 +1,9 @@
 """Why a build failed: by its machine, its code or its inputs; and what to do.
 
 In: replies, logs and text from a node. Out: reasons and fixes. A build that failed by its machine
-goes to the next fallback; one that failed by its code would fail on every node. The table of known
-failures belongs to the role verify_wheel, which uses it on the nodes. The text is bounded and never
-becomes a template.
+goes to the next fallback; one that failed by its code would fail on every node. The collection has
+the table of known failures, which nodes use as well. The text is bounded and never becomes a
+template.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # What gcc says. A compiler that crashes by a fault of its own does so on every node; gcc tries
 # again, and says so if the fault does not repeat.
 _COMPILER_HIT = re.compile(r"signal terminated program|likely a hardware or OS problem")
-_TABLE = "roles/verify_wheel/vars/main/known_failures.yml"
+_TABLE = "plugins/plugin_utils/known_failures.yml"
 _LONGEST = 1 << 16  # characters from the end: a compiler prints its error last
 
 
@@ -148,5 +148,5 @@ def _known_failures() -> tuple[_KnownFailure, ...]:
             row["says"],
             row["fix"],
         )
-        for row in document["verify_wheel_known_failures"]
+        for row in document["known_failures"]
     )

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from fleetbuild import RequirementList, Secrets
 
 InventoryArgument = Annotated[
-    str,
-    typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script."),
+    str | None,
+    typer.Argument(
+        metavar="INVENTORY",
+        help="An Ansible inventory: file, directory, script; default: the last plan's, else the"
+        " one here, else this machine.",
+    ),
 ]
 Config = Annotated[
     Path | None,

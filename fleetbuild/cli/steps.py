@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -58,7 +60,7 @@ def fleet_options(
 
 def open_fleet(
     run: Session,
-    source: str,
+    source: str | None,
     *,
     command: str,
     nodes: NodeOptions,
@@ -66,7 +68,12 @@ def open_fleet(
     probes: bool = True,
     plans: bool = False,
 ) -> Fleet:
-    """Read the inventory, and return the fleet of its nodes. A fix names `command`."""
+    """Read the inventory, and return the fleet of its nodes. A fix names `command`.
+
+    Without a source, the inventory, limit and configuration are the last plan's, as for an apply.
+    """
+    if source is None:
+        source, nodes = _of_last_plan(run, nodes)
     run.out.hints.note(inventory=source, limit=nodes.limit, config=nodes.config)
     secrets = nodes.secrets()
     read_inventory = fleetbuild.read_inventory
@@ -104,6 +111,19 @@ def release_here(name: str, config: Path | None) -> InstalledRelease:
         install = fleetbuild.load_config(file).install
         paths = [install.path] if "path" in install.model_fields_set else []
     return fleetbuild.installed_release(name, paths)
+
+
+def _of_last_plan(run: Session, nodes: NodeOptions) -> tuple[str, NodeOptions]:
+    """Return what the last plan was made for, and say so; options of this run come before."""
+    if not plan_file(run).exists():
+        return chosen_inventory(run, None), nodes
+    plan = fleetbuild.read_plan(plan_file(run))
+    plan.require_ssh()
+    limit = plan.limit if nodes.limit is None else nodes.limit
+    config = nodes.config or (Path(plan.config) if plan.config else None)
+    limited = f" --limit {shlex.quote(limit)}" if limit else ""
+    run.out.warn(f"No inventory is named: taking the last plan's, {plan.inventory}{limited}.")
+    return plan.inventory, replace(nodes, limit=limit, config=config)
 
 
 def chosen_inventory(run: Session, named: str | None) -> str:
@@ -144,7 +164,8 @@ def read_cluster(
 
 def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus]:
     """Return what serves on each node, by a new probe or by the last one."""
-    with _probing(run, fleet) as on_event:
+    reading = waiting(run.out, "Reading the last probe") if offline else _probing(run, fleet)
+    with reading as on_event:
         return fleet.status(offline=offline, on_event=on_event)
 
 

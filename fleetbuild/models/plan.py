@@ -372,9 +372,10 @@ class Plan(Frozen):
         """Raise BlockedError if the plan's nodes were read from a cluster."""
         if self.facts_source == "cluster":
             raise BlockedError(
-                "This plan was made with --from-cluster; apply needs SSH access to the nodes.",
+                "This plan was made with --from-cluster, so it names no inventory: no node can be"
+                " reached by SSH.",
                 "Build in the cluster: fleetbuild emit builds; once the wheels are in the store:"
-                " fleetbuild emit containers. To apply, plan from an inventory.",
+                " fleetbuild emit containers. To reach nodes, name an INVENTORY.",
             )
 
     @property

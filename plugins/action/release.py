@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..plugin_utils.known_failures import explaining
 from ..plugin_utils.node_module import NodeModule
 
 # The first task has told these: a second time, each would be another message or change.
@@ -16,6 +17,8 @@ _TOLD = ("changed", "took_over", "warnings", "deprecations", "ansible_facts")
 
 class ActionModule(NodeModule):
     def ask(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        if arguments.get("state") == "present":
+            arguments = explaining(arguments, task_vars)
         if "begun" not in arguments:
             return super().ask(arguments, task_vars)
         begun = arguments.pop("begun")

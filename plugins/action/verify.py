@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from ..plugin_utils.node_module import NodeModule as ActionModule
+from typing import Any
 
-__all__ = ["ActionModule"]
+from ..plugin_utils.known_failures import explaining
+from ..plugin_utils.node_module import NodeModule
+
+
+class ActionModule(NodeModule):
+    def ask(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        return super().ask(explaining(arguments, task_vars), task_vars)

@@ -84,26 +84,8 @@ def try_release(release, about, node):
 def run(python, steps, timeout):
     """Run the steps in an isolated child in an empty folder; return its output and exit code."""
     home = tempfile.mkdtemp(prefix="fleetbuild-verify-")
-    clean = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "HOME": home,
-        "TMPDIR": home,
-    }
-    user = plain_user(python)
     try:
-        if user:
-            os.chown(home, *user)
-        child = subprocess.Popen(
-            [python, "-I", "-c", DRIVER],
-            cwd=home,
-            env=clean,
-            preexec_fn=unprivileged(user),  # noqa: PLW1509 (one thread)
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        child = start(python, home)
         try:
             raw = child.communicate(json.dumps(steps).encode("utf-8"), timeout=timeout)[0]
             code = child.returncode
@@ -118,32 +100,41 @@ def run(python, steps, timeout):
     return raw.decode("utf-8", "replace"), code
 
 
-def plain_user(python):
-    """Return (uid, gid) to run a release's code as where this process is root, else None.
+def start(python, home):
+    """Start the child in its folder: as nobody where this process is root, if that works.
 
-    None too if only root can start this Python, such as one in root's home: then only root uses the
-    release.
+    In a container, root may be unable to become anybody. If only root can start this Python, such
+    as one in root's home, then only root uses the release.
     """
-    if os.geteuid() != 0:
-        return None
-    nobody = NOBODY, NOBODY
-    try:
-        subprocess.call(
-            [python, "-I", "-S", "-c", ""],
-            cwd="/",
-            preexec_fn=unprivileged(nobody),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        return None if isinstance(problem, PermissionError) else nobody  # the checks will say why
-    except subprocess.SubprocessError:  # a container whose root cannot become anybody
-        return None
-    return nobody
+    if os.geteuid() == 0:
+        try:
+            return child_of(python, home, (NOBODY, NOBODY))
+        except (PermissionError, subprocess.SubprocessError):
+            os.chown(home, 0, -1)
+    return child_of(python, home, None)
 
 
-def unprivileged(user):
+def child_of(python, home, user):
+    """Start the child as a user, given as (uid, gid), or as this one."""
+    clean = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": home,
+        "TMPDIR": home,
+    }
+    return subprocess.Popen(
+        [python, "-I", "-c", DRIVER],
+        cwd=home,
+        env=clean,
+        preexec_fn=unprivileged(home, user),  # noqa: PLW1509 (one thread)
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def unprivileged(home, user):
     """Return what a child calls before it runs a release's code: it becomes that user."""
     libc = ctypes.CDLL(None) if ctypes else None
     groups = sorted(
@@ -152,6 +143,7 @@ def unprivileged(user):
 
     def become():
         if user:
+            os.chown(home, *user)
             os.setgroups(groups)  # some systems let only these use a GPU
             os.setgid(user[1])
             os.setuid(user[0])

@@ -12,11 +12,15 @@ description:
 options:
   known_failures:
     description:
-      - Known failures. Each has C(patterns) (regular expressions), C(says) and C(fix).
+      - Known failures. Each has C(name), C(patterns) (regular expressions), C(says) and C(fix).
+        Without this option, the collection's own table.
     type: list
     elements: dict
     default: []
-  node: {description: The node's name in messages., type: str, default: this node}
+  node:
+    description: The node's name in messages. Without this option, its name in the inventory.
+    type: str
+    default: this node
   mark:
     description:
       - Run nothing. Write into the manifest that the release is verified, and write

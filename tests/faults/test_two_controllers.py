@@ -29,10 +29,11 @@ def failures(ended: Ended) -> list[dict[str, Any]]:
 
 
 def test_the_second_is_refused_while_the_first_installs(scene: Scene, node: str) -> None:
+    """The first is held up: if it switched before the second probes, its plan would be stale."""
     first = scene.controller(node, "second", "one")
     other = scene.controller(node, "third", "two")
     refused: list[Ended] = []
-    ended = first.run(at=INSTALLING, strike=lambda _: refused.append(other.run()))
+    ended = _held_up(scene, node, first, lambda _: refused.append(other.run()))
     assert ended.code == 0, ended.story()
     (second,) = refused
     assert second.code == 6, second.story()

@@ -140,9 +140,10 @@ def test_bad_inventories_get_a_sentence_and_a_fix(
 
 
 def test_a_pattern_without_matching_hosts_is_an_error() -> None:
-    Path("hosts").write_text("a\n")
-    with pytest.raises(InventoryError, match="No host of hosts matches 'zz'"):
+    Path("hosts").write_text("a1\na2\n[web]\na2\n")
+    with pytest.raises(InventoryError, match="No host of hosts matches 'zz'") as caught:
         read_inventory("hosts", limit="zz")
+    assert caught.value.fix == "Its groups are ungrouped, web; its hosts are a[1-2]."
     with pytest.raises(InventoryError, match=r"limit file .* does not exist"):
         read_inventory("hosts", limit="@zz")
 

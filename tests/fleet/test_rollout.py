@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,10 +52,22 @@ class Fleet:
         }
         return fleetbuild.Fleet(self.inventory, **options).plan([f"tiny=={version}"])
 
-    def apply(self, plan: Plan, **options: bool) -> Result:
+    def apply(
+        self,
+        plan: Plan,
+        *,
+        listen: Callable[[Event], None] = lambda _: None,
+        timeout: float = 15,
+        **options: bool,
+    ) -> Result:
         self.told.clear()
+
+        def on_event(event: Event) -> None:
+            self.told.append(event)
+            listen(event)
+
         fleet = fleetbuild.Fleet(
-            self.inventory, state_dir=self.folder / "state", on_event=self.told.append, timeout=15
+            self.inventory, state_dir=self.folder / "state", on_event=on_event, timeout=timeout
         )
         return fleet.apply(plan, **options)
 
@@ -149,3 +163,29 @@ def test_a_node_whose_before_exceeds_its_time_limit_does_not_switch(fleet: Fleet
     again = fleet.apply(fleet.plan("3.0", max_fail=1))
     assert (again.exit_code, states(again)["three"]) == (0, "installed")
     assert len(set(fleet.serving())) == 1
+
+
+def test_a_node_that_stands_still_for_14_seconds_comes_back_into_the_run(fleet: Fleet) -> None:
+    plan = fleet.plan("2.0", canary=0, serial=3)
+    seconds: list[float] = []  # from the freeze on to the end of the freeze, and of the node's work
+
+    def freeze() -> None:
+        fleet.lab.exec("two", "pkill -STOP -x sshd", check=True)
+        time.sleep(14)
+        fleet.lab.exec("two", "pkill -CONT -x sshd", check=True)
+
+    still = threading.Thread(target=freeze)
+
+    def listen(event: Event) -> None:
+        if event.node == "two" and event.stage == "distribute" and not still.ident:
+            still.start()
+            seconds.append(time.monotonic())
+        elif event.node == "two" and event.stage == "activate" and event.state == "ok":
+            seconds.append(time.monotonic())
+
+    result = fleet.apply(plan, listen=listen, timeout=30)  # which is the default
+    still.join()
+    assert (result.exit_code, set(states(result).values())) == (0, {"installed"})
+    began, ended = seconds
+    assert ended - began > 14
+    assert fleet.serving() == [plan.groups[0].release_id] * 3

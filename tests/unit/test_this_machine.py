@@ -212,6 +212,8 @@ def test_env_is_for_shells_units_and_notebooks(cli: Cli, user: Path) -> None:
     unit = cli("env", "--format", "systemd").stdout.splitlines()
     assert unit[0] == "[Service]"
     assert unit[1] == f'Environment="PATH={user}/current/bin:/usr/local/bin:/usr/bin:/bin"'
+    assert 'Environment="CUDA_CACHE_PATH=%C/%N/unknown/cuda"' in unit
+    assert unit[-1] == "CacheDirectory=%N"
     kernel = cli("env", "--format", "jupyter")
     assert kernel.returncode == 2
     assert "This release lacks ipykernel" in kernel.stderr

@@ -82,11 +82,11 @@ def apply(
                     " the plan is applied as it is. To plan again: fleetbuild plan INVENTORY"
                 )
         else:
+            listed, package = packages.listed(), packages.package
             source = steps.chosen_inventory(run, what)
             fleet = steps.open_fleet(
                 run, source, command="apply", nodes=nodes, cluster=cluster, plans=True
             )
-            listed, package = packages.listed(), packages.package
             if not listed.requirements:
                 package = package or _packages_of_last_plan(run, fleet, yes=yes)
             run.out.hints.note(package=package)

@@ -125,9 +125,11 @@ def _systemd_lines(release: InstalledRelease) -> str:
     """Return the lines of a unit, or of a drop-in."""
     search = os.pathsep.join((f"{release.current}/bin", "/usr/local/bin:/usr/bin:/bin"))
     values = {"PATH": search, "VIRTUAL_ENV": str(release.current)}
-    # In a unit, % begins a specifier.
-    lines = [f'Environment="{key}={value.replace("%", "%%")}"' for key, value in values.items()]
-    return "\n".join(("[Service]", *lines)) + "\n"
+    # In a unit, % begins a specifier: %C/%N is the cache of this unit, which CacheDirectory makes.
+    values = {key: value.replace("%", "%%") for key, value in values.items()}
+    values |= release.compiled_below("%C/%N")
+    lines = [f'Environment="{key}={value}"' for key, value in values.items()]
+    return "\n".join(("[Service]", *lines, "CacheDirectory=%N")) + "\n"
 
 
 def _kernel_json(release: InstalledRelease) -> str:
@@ -137,7 +139,10 @@ def _kernel_json(release: InstalledRelease) -> str:
         "argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": f"fleetbuild {release.name}",
         "language": "python",
-        "env": {"VIRTUAL_ENV": str(release.current)},
+        "env": {
+            "VIRTUAL_ENV": str(release.current),
+            **release.compiled_below("${HOME}/.cache/fleetbuild/compiled"),
+        },
     }
     return json.dumps(kernel, indent=2) + "\n"
 

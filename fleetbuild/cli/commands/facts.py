@@ -19,7 +19,7 @@ Save = Annotated[
 
 def facts(
     *,
-    inventory: options.InventoryArgument,
+    inventory: options.InventoryArgument = None,
     captures: options.Captures = None,
     save: Save = None,
     nodes: options.NodeOptions,

@@ -53,6 +53,7 @@ def plan(
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import plan as report
 
+        listed = packages.listed()
         if from_cluster:
             _refuse_with_cluster(
                 INVENTORY=inventory,
@@ -73,7 +74,7 @@ def plan(
             fleet,
             facts,
             packages=packages.package,
-            requirements=packages.listed(),
+            requirements=listed,
             targets=packages.target,
             captures=captures,
         )

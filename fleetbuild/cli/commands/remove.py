@@ -22,7 +22,7 @@ InstallPath = Annotated[
 
 def remove(
     *,
-    inventory: options.InventoryArgument,
+    inventory: options.InventoryArgument = None,
     install_path: InstallPath = None,
     yes: options.Yes = False,
     nodes: options.NodeOptions,

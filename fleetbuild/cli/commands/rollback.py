@@ -7,7 +7,7 @@ from fleetbuild.cli import options
 
 def rollback(
     *,
-    inventory: options.InventoryArgument,
+    inventory: options.InventoryArgument = None,
     yes: options.Yes = False,
     nodes: options.NodeOptions,
     cluster: options.ClusterOptions,

@@ -20,7 +20,7 @@ Packages = Annotated[
 
 def status(
     *,
-    inventory: options.InventoryArgument,
+    inventory: options.InventoryArgument = None,
     offline: Offline = False,
     packages: Packages = False,
     detailed_exitcode: options.Detailed = False,

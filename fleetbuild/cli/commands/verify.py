@@ -17,7 +17,7 @@ Repair = Annotated[
 
 def verify(
     *,
-    inventory: options.InventoryArgument,
+    inventory: options.InventoryArgument = None,
     repair: Repair = False,
     nodes: options.NodeOptions,
     cluster: options.ClusterOptions,

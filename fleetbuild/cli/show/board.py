@@ -28,7 +28,7 @@ _OWN_STEPS = {
     " -m venv ": "making its environment",
     ".extractall(": "making its environment",
     " --target ": "unpacking the CUDA toolkit",
-    " install ": "installing what it requires to build",
+    " install ": "installing build requirements",
     " wheel -v ": "starting the package's own build",
     " auditwheel repair ": "copying system libraries into the wheel",
 }

@@ -56,8 +56,12 @@ def heading(plan: Plan, seconds: float | None = None, resolving: float | None = 
 
 def shared_lines(plan: Plan) -> list[str]:
     """Return the published packages that all groups get in the same version, in one line."""
-    shared = [f"{clean(package)} {clean(version)}" for package, version in _shared(plan)]
-    return [f"In all groups, as published: {', '.join(shared)}"] if shared else []
+    shared = dict([*_shared(plan)])
+    others = [clean(package) for package in plan.package_names if package not in shared]
+    names = [f"{clean(package)} {clean(version)}" for package, version in shared.items()]
+    if len(others) < len(names):  # the heading has their versions
+        names = [f"all but {', '.join(others)}" if others else "all packages"]
+    return [f"In all groups, as published: {', '.join(names)}"] if shared else []
 
 
 def _shared(plan: Plan) -> dict[tuple[str, str], None]:
@@ -371,6 +375,10 @@ def _why(plan: Plan, group: PlannedGroup, wheel: PlannedWheel) -> str:
     if plan.targets:
         return why_for_target(plan, group)
     if wheel.built_on not in (None, *group.nodes):
+        of = plan.groups_by_node.get(wheel.built_on or "")
+        alike = [each.artifact_key for each in of.wheels] if of else []
+        if of and wheel.artifact_key in alike:
+            return f"the same wheel as for {of.name}"
         return "named in build.builders"
     if len(group.nodes) == 1:
         return "the only node"

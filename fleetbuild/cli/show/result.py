@@ -35,7 +35,7 @@ def result_lines(
     `failed` says what nodes failed to do. Reasons that the plan `shown` above gives are left out.
     """
     words = {**GOOD, **BAD, "install_failed": failed}
-    lines = [line for wheel in result.wheels if wheel.state != "reused" for line in _wheel(wheel)]
+    lines = list(_wheels([wheel for wheel in result.wheels if wheel.state != "reused"]))
     order = [*GOOD, *BAD]
     untold = sorted(_untold(result), key=lambda node: order.index(node.state))
     known = [node for node in untold if shown and _is_as_planned(node, shown)]
@@ -103,6 +103,8 @@ def next_command(plan: Plan, result: Result) -> str:
     undone = states & {"build_failed", "install_failed", "verify_failed", "not_reached"}
     retry = gone or undone or any(node.hook_failed for node in result.nodes)
     command = "again: fleetbuild apply" if retry else "fleetbuild plan INVENTORY"
+    if any(wheel.state == "failed" for wheel in result.wheels):  # the plan holds its recipe
+        command += "; if you changed a recipe or a setting: fleetbuild plan INVENTORY"
     problems = {(node.state, node.reason) for node in result.nodes if node.state in BAD}
     word = "error" if len(problems) == 1 else "errors"
     return f"Next: fix the {word} above, then run {command}"
@@ -170,12 +172,22 @@ def label_troubles(labels: Iterable[LabelResult]) -> list[str]:
     )
 
 
-def _wheel(wheel: WheelResult) -> list[str]:
+def _wheels(wheels: Sequence[WheelResult]) -> Iterator[str]:
+    """Yield the lines of each wheel; what a package's build says, and its fix, stand once."""
+    told: set[tuple[str, str]] = set()
+    for wheel in wheels:
+        problem = (wheel.package, wheel.fix or "")
+        yield from _wheel(wheel, again=problem in told)
+        if wheel.fix:
+            told.add(problem)
+
+
+def _wheel(wheel: WheelResult, *, again: bool = False) -> list[str]:
     name = clean("-".join(filter(None, (wheel.package, wheel.wheel_version))))
     if wheel.state in ("failed", "refused"):
         first, *rest = (wheel.reason or "no reason given").strip().splitlines()
-        lines = [f"{wheel.state}: {name}: {clean(first)}", *quoted(rest)]
-        for label, text in (("fix", wheel.fix), ("log", wheel.log)):
+        lines = [f"{wheel.state}: {name}: {clean(first)}", *([] if again else quoted(rest))]
+        for label, text in (("fix", None if again else wheel.fix), ("log", wheel.log)):
             if text:
                 lines.append(f"  {label}: {clean(text)}")
         return [*lines, *_failed_builders(wheel)]

@@ -40,7 +40,11 @@ def nodes_without_build(
     sources: Mapping[str, Source],
     published: PublishedChoices,
 ) -> dict[str, Problem]:
-    """Return the nodes for which a package cannot be built, each with its problem."""
+    """Return the nodes for which a package cannot be built, each with its problem.
+
+    If published wheels were looked for and none fits a group, only its members with the oldest libc
+    are blocked: grouped again, the others may have one.
+    """
     overrides = {node.name: node.sms for node in inventory.nodes if node.sms is not None}
     blocked: dict[str, Problem] = {}
     by_name = {package.name: package for package in packages}
@@ -50,11 +54,11 @@ def nodes_without_build(
             choice = published.get((name, group.name))
             if _is_taken(choice):
                 continue
+            without = group.members if choice is None else _with_oldest_libc(group)
             if why := render_not_buildable(package.recipe, recipe_input):
-                blocked |= dict.fromkeys(group.members, _not_buildable(package, why, choice))
+                blocked |= dict.fromkeys(without, _not_buildable(package, why, choice))
             if source and source.crates_missing:
-                problem = _without_crates(package, source, choice)
-                blocked |= dict.fromkeys(group.members, problem)
+                blocked |= dict.fromkeys(without, _without_crates(package, source, choice))
             if source and source.gpu_code and package.recipe.name == GENERIC:
                 problem = _without_recipe(package, source)
                 own = overrides if group.nodes else {}  # a host may be called like a target
@@ -75,8 +79,7 @@ def nodes_blocking_dependencies(
         answer = dependencies[group.name]
         if answer.problem is None or answer.offline:
             continue
-        floor = group.target.libc.floor
-        oldest = [name for name, facts in group.members.items() if libc_of(facts) == floor]
+        oldest = _with_oldest_libc(group)
         if len(oldest) < len(group.members):
             problem = Problem(answer.problem, answer.fix or "")
             old_libc_nodes.update(dict.fromkeys(oldest, problem))
@@ -112,6 +115,11 @@ def nodes_without_space(
 def least_space(files: Iterable[LockedFile]) -> int:
     """Return the bytes that a release of these files needs at least: unpacked, they are larger."""
     return ENVIRONMENT_BYTES + 2 * sum(file.size or 0 for file in files)
+
+
+def _with_oldest_libc(group: DraftGroup) -> list[str]:
+    floor = group.target.libc.floor
+    return [name for name, facts in group.members.items() if libc_of(facts) == floor]
 
 
 def _is_taken(choice: PublishedChoice | None) -> bool:

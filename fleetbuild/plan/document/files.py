@@ -78,9 +78,10 @@ def changed_inputs(plan: Plan, source: Path | None, config: Config, folder: Path
     given = (
         each for option in ("requirement", "constraint", "lock") for each in named.get(option, ())
     )
-    paths = (*((source,) if source else ()), *(folder / each for each in listed), *map(Path, given))
+    recipes = sorted((folder / "recipes").glob("**/*.*"))
+    paths = (source, *(folder / each for each in listed), *recipes, *map(Path, given))
     made = datetime.fromisoformat(plan.created).timestamp()  # in whole seconds
-    there = (path for path in dict.fromkeys(paths) if path.exists())
+    there = (path for path in dict.fromkeys(paths) if path and path.exists())
     return [path for path in there if int(path.stat().st_mtime) > made]
 
 

@@ -45,6 +45,10 @@ def named(items):
     return sorted(items, key=lambda item: item.get("mountPath") or item["name"])
 
 
+def variables(container):
+    return {each["name"]: each["value"] for each in container["env"]}
+
+
 def normal(document):
     """Without names, labels and selectors, and lists of named things in order."""
     pod = document["spec"]["template"]["spec"]
@@ -150,10 +154,8 @@ def test_components_change_the_workloads_that_want_their_group(tmp_path, way):
         (mine,) = ours["containers"]
         assert main["image"] == mine.get("image", "web:1")
         assert main["resources"] == {"limits": {"memory": "1Gi"}}
-        path = {"name": "PYTHONPATH", "value": "/srv"}
-        assert named(main["env"]) == [
-            {"name": "LANG", "value": "C.UTF-8"}, *mine.get("env", [path])
-        ]  # fmt: skip
+        own = {"LANG": "C.UTF-8", "PYTHONPATH": "/srv"}
+        assert variables(main) == {**own, **variables(mine)}
         mounts = [*mine.get("volumeMounts", ()), {"name": "data", "mountPath": "/data"}]
         assert named(main["volumeMounts"]) == named(mounts)
 

@@ -18,6 +18,7 @@ from fleetbuild.extensions.kubernetes.manifests.render import render, render_lab
 from fleetbuild.models import Installs, TargetLibc
 from fleetbuild.models.plan import version_skew
 from fleetbuild.models.serving import as_planned
+from fleetbuild.this_machine import compiled_folders
 from tests.factories.fleets import facts, locked, package, planned
 from tests.factories.plans import (
     RELEASE_ID,
@@ -75,6 +76,9 @@ def test_a_deployment_waits_for_the_verified_release():
     mount = {"name": "fleetbuild-release", "mountPath": path, "readOnly": True}
     assert container["volumeMounts"][0] == mount
     assert container["env"][0]["value"] == f"{path}/lib/python3.11/site-packages"
+    env = {each["name"]: each["value"] for each in container["env"]}
+    caches = compiled_folders(f"/tmp/fleetbuild/cpu-avx2-cp311/{RELEASE_ID}")
+    assert caches.items() <= env.items()
     assert container["image"] == "docker.io/library/python:3.11-bookworm"
     assert container["args"] == ["hnswlib"]
     assert "tolerations" not in cpu

@@ -39,6 +39,7 @@ def refused(source: Path) -> str:
         ("hosts", f"[all:children]\npassword={SECRET}\n", "undefined group"),
         ("hosts", f"[my gpu]\nn1 a={SECRET}\n[gpu password={SECRET}]", "Invalid section entry"),
         ("hosts", f"ansible_password={SECRET}\nn1\n", "'ansible_password' stands where the name"),
+        ("requirements.txt", "numpy>=1.26\n", "it lists packages"),
         ("hosts", "{}", "'{}' stands where the name of a host"),
         ("hosts", b"\xff\xfen\x001\x00", "stands where the name of a host"),
         ("h.yml", "all:\n\thosts:\n", ("inventory: line 2, column 1: ", _OLD)),

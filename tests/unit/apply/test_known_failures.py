@@ -20,8 +20,8 @@ from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
 
 TABLE: list[dict[str, Any]] = yaml.safe_load(
-    (ansible_dir() / "roles/verify_wheel/vars/main/known_failures.yml").read_text("utf-8")
-)["verify_wheel_known_failures"]
+    (ansible_dir() / "plugins/plugin_utils/known_failures.yml").read_text("utf-8")
+)["known_failures"]
 DATA = Path(__file__).parents[1] / "data"
 CPU = wheel("avx").target
 GPU = CPU.model_copy(update={"sms": ("8.0", "8.6")})

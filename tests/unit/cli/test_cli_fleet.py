@@ -104,6 +104,35 @@ def test_status_shows_nodes_that_were_never_probed(run: Run) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_index")
+def test_commands_on_nodes_take_the_inventory_of_the_last_plan(run: Run) -> None:
+    before = run("status", "--offline")
+    assert list(json.loads(run("status", "--offline", "--json").stdout)["nodes"]) == ["localhost"]
+    assert (
+        before.stderr
+        == "No inventory is named, and none is here: taking this machine (localhost,).\n"
+    )
+    run(*PLAN, "--limit", "avx512-*,gone")
+    after = run("status", "--offline", "--json")
+    assert after.stderr == (
+        f"No inventory is named: taking the last plan's, {FLEET} --limit 'avx512-*,gone'.\n"
+    )
+    assert set(json.loads(after.stdout)["nodes"]) == {"avx512-a", "avx512-b", "gone"}
+    other = run("status", "--offline", "--json", "--limit", "avx-old")
+    assert list(json.loads(other.stdout)["nodes"]) == ["avx-old"]
+    for command in ("rollback", "remove"):
+        refused = run(command, "--limit", "gone")
+        assert refused.exit_code == 2
+        assert f"fleetbuild {command} {FLEET} --yes --limit gone" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "apply"])
+def test_a_list_of_packages_is_read_before_any_node_is_asked(run: Run, command: str) -> None:
+    refused = run(command, "no-inventory.yml", "-r", "none.txt")
+    assert refused.exit_code == 2
+    assert "none.txt does not exist" in refused.stderr
+
+
 def test_an_empty_store_lists_no_wheels(run: Run) -> None:
     assert run("store", "list").stdout == "0 wheels, 0 B.\n"
     assert json.loads(run("store", "list", "--json").stdout)["wheels"] == []

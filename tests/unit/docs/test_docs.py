@@ -38,8 +38,8 @@ def test_no_page_is_long() -> None:
 def test_commands_copied_from_a_page_run_as_they_stand() -> None:
     """A block of commands has neither prompts nor output."""
     prompts = [
-        f"{page.name}: {line}"
-        for page in PAGES
+        f"{page}: {line}"
+        for page in [*PAGES, *ROOT.glob("roles/*/README.md"), ROOT / "playbooks" / "README.md"]
         for block in re.findall(r"^```(?:sh)?\n(.*?)^```", page.read_text(), re.S | re.M)
         for line in block.splitlines()
         if line.startswith(("$ ", "# $"))

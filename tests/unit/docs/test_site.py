@@ -49,6 +49,14 @@ def test_the_site_builds_and_has_every_page(site: Path) -> None:
     assert {Path("index"), Path("contributing"), Path("roles/build_wheel")} <= built
 
 
+def test_blocks_have_the_classes_that_the_style_sheet_names(site: Path) -> None:
+    """It takes the button from output, and wraps commands before theirs."""
+    classes = set(re.findall(r"\.(language-\w+)", (site / "site.css").read_text("utf-8")))
+    page = (site / "first-wheel.html").read_text("utf-8")
+    assert classes == {"language-text", "language-sh"}
+    assert {name for name in classes if f'class="{name} highlight"' not in page} == set()
+
+
 def test_no_page_loads_anything_from_the_network(site: Path) -> None:
     loads = re.compile(r"<(?:script|img|iframe)[^>]*\bsrc=\"?(https?:)?//|url\((https?:)?//")
     styles = re.compile(r"<link[^>]*rel=\"?(?:stylesheet|preconnect)\"?[^>]*href=\"?(?:https?:)?//")

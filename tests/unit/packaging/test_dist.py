@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[3]
 UV = Path(sys.executable).with_name("uv")
@@ -58,6 +63,27 @@ def test_the_collection_is_installed_and_its_modules_are_documented(
         ANSIBLE_COLLECTIONS_PATH=str(tmp_path),
     )  # fmt: skip
     assert "fleetbuild.core.release" in listed
+
+
+def test_the_bill_of_materials_has_what_the_image_installs(dist: Path, tmp_path: Path) -> None:
+    shutil.copytree(dist, tmp_path / "dist")
+    for name in (".ci/lock", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
+    run(tmp_path / ".ci" / "lock")
+    bill = json.loads((tmp_path / "dist" / "fleetbuild.cdx.json").read_text("utf-8"))
+    (wheel,) = dist.glob("*.whl")
+    main = bill["metadata"]["component"]
+    assert wheel.name.startswith(f"{main['name']}-{main['version']}-")
+    parts = {(part["name"], part["version"]) for part in bill["components"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {Requirement(line).name for line in project["dependencies"]} <= dict(parts).keys()
+    lock = (tmp_path / ".cache" / "release" / "requirements.txt").read_text("utf-8")
+    locked = re.findall(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE)
+    assert locked
+    assert set(locked) <= parts  # a package may have a version for each Python
+    assert lock.count("--hash=sha256:") >= len(locked)
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a Git checkout")

@@ -42,6 +42,13 @@ def test_every_make_target_and_script_of_the_workflows_exists() -> None:
     assert all((ROOT / name).is_file() for name in re.findall(r"run: (\.ci/\w+)", text))
 
 
+def test_the_release_attests_the_bills_that_make_dist_writes() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    named = set(re.findall(r"sbom-path: (\S+)", text))
+    scripts = "".join((ROOT / ".ci" / name).read_text("utf-8") for name in ("lock", "save-image"))
+    assert named == set(re.findall(r"dist/[\w-]+\.cdx\.json", scripts))
+
+
 def test_ci_has_the_oldest_python_and_runs_the_matrix_of_cores_and_the_core_alone() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))["jobs"]

@@ -24,8 +24,10 @@ def test_an_applied_plan_of_an_older_version_can_be_read_again(tmp_path: Path) -
 
 
 def test_files_that_were_written_after_the_plan_are_named(tmp_path: Path) -> None:
-    source, listed, given = (tmp_path / name for name in ("fleetbuild.yml", "in.txt", "own.txt"))
-    for path in (source, listed, given):
+    (tmp_path / "recipes").mkdir()
+    names = ("fleetbuild.yml", "in.txt", "recipes/own.yml", "own.txt")
+    source, listed, recipe, given = (tmp_path / name for name in names)
+    for path in (source, listed, recipe, given):
         path.write_text("")
         os.utime(path, (1_700_000_000.9, 1_700_000_000.9))
     gone = str(tmp_path / "gone.txt")
@@ -35,6 +37,6 @@ def test_files_that_were_written_after_the_plan_are_named(tmp_path: Path) -> Non
     )
     config = Config(requirements=("in.txt",))
     assert changed_inputs(plan, source, config, tmp_path) == []
-    for path in (listed, given):
+    for path in (listed, recipe, given):
         os.utime(path, (1_700_000_001, 1_700_000_001))
-    assert changed_inputs(plan, source, config, tmp_path) == [listed, given]
+    assert changed_inputs(plan, source, config, tmp_path) == [listed, recipe, given]

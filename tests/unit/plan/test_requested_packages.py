@@ -168,9 +168,10 @@ def test_policy_published_names_each_missing_wheel_once(site):
     assert [node.state for node in taken.nodes.values()] == ["ok", "blocked"]
 
 
-def test_old_libcs_alone_are_blocked_where_a_wheel_is_too_new_for_them(site):
-    make_wheel(site / "files", "native", "1.0", "cp311-cp311-manylinux_2_28_x86_64")
-    (site / "r.txt").write_text("native\n")
+@pytest.mark.parametrize("name", ["native", "onnxruntime"])  # no sdist; a recipe that cannot build
+def test_old_libcs_alone_are_blocked_where_a_wheel_is_too_new_for_them(site, name):
+    make_wheel(site / "files", name, "1.0", "cp311-cp311-manylinux_2_28_x86_64")
+    (site / "r.txt").write_text(f"{name}\n")
     made = plan(fleet={"a": facts(), "old": facts(libc="2.17")}, requirements=["r.txt"])
     assert {name: node.state for name, node in made.nodes.items()} == {"a": "ok", "old": "blocked"}
     assert made.groups[0].wheels[0].action == "published"

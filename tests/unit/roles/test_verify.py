@@ -15,17 +15,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 
 from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import SMS
-from tests.factories.role_modules import ROLES, plugin
+from tests.factories.role_modules import plugin
 
-ROLE = ROLES / "verify_wheel"
-ROWS = yaml.safe_load((ROLE / "vars/main/known_failures.yml").read_text())[
-    "verify_wheel_known_failures"
-]
-KNOWN_FAILURES = [row for row in ROWS if "run" in row["during"]]
+TOLD = plugin("plugin_utils.known_failures").explaining({}, {"inventory_hostname": "n1"})
+KNOWN_FAILURES = TOLD["known_failures"]
 
 
 @pytest.fixture(scope="module")
@@ -324,3 +320,38 @@ def test_checks_do_not_run_as_root(checks: ModuleType, release: Path) -> None:
     user, group, locked = result["output"].split()
     assert "0" not in (user, group)
     assert locked == "True"
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [("verify", {}), ("release", {"state": "present", "spec": {"verify": {"imports": ["six"]}}})],
+)
+def test_a_node_gets_the_known_failures_unless_the_play_has_its_own(
+    monkeypatch: pytest.MonkeyPatch, module: str, arguments: dict[str, Any]
+) -> None:
+    action = plugin(f"action.{module}")
+
+    def ask(_: Any, asked: dict[str, Any], __: Any) -> dict[str, Any]:
+        return asked
+
+    monkeypatch.setattr(action.NodeModule, "ask", ask)
+    of_n1 = {"inventory_hostname": "n1"}
+
+    def asked(**own: Any) -> Any:
+        plain = action.ActionModule.__new__(action.ActionModule)
+        return plain.ask({**arguments, **own}, of_n1)
+
+    assert asked() == {**arguments, "known_failures": KNOWN_FAILURES, "node": "n1"}
+    assert asked(known_failures=[])["known_failures"] == []
+
+
+def test_the_known_failures_of_builds_stay_on_the_controller() -> None:
+    assert all("run" in row["during"] for row in KNOWN_FAILURES)
+
+
+def test_a_reservation_needs_no_known_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = plugin("action.release")
+    monkeypatch.setattr(action.NodeModule, "ask", lambda _, asked, __: asked)
+    begun = {"state": "begun", "spec": {"verify": {"imports": ["six"]}}}
+    plain = action.ActionModule.__new__(action.ActionModule)
+    assert plain.ask(dict(begun), {"inventory_hostname": "n1"}) == begun

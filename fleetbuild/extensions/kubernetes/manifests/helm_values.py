@@ -11,7 +11,7 @@ from typing import Any
 from fleetbuild.extensions.kubernetes.manifests.names import label_value
 from fleetbuild.extensions.kubernetes.manifests.options import PodParts, WorkloadKind
 from fleetbuild.extensions.kubernetes.manifests.pod_settings import with_cpu_limit
-from fleetbuild.extensions.kubernetes.manifests.workload import about, python_path, with_image
+from fleetbuild.extensions.kubernetes.manifests.workload import about, environment, with_image
 from fleetbuild.extensions.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import PlannedGroup
 
@@ -61,7 +61,7 @@ def _values(parts: PodParts, image: str) -> dict[str, Any]:
     }
     return {
         **{key: value for key, value in usual.items() if value},
-        **({"env": _own("env", env, "container", 12)} if (env := python_path(parts)) else {}),
+        "env": _own("env", environment(parts), "container", 12),
         **{key: _own(key, value, "pod", 8) for key, value in of_pod.items() if value},
     }
 

@@ -21,10 +21,10 @@ from fleetbuild.extensions.kubernetes.manifests.workload import (
     CONTAINER,
     KINDS,
     bare_pod,
+    environment,
     group_name,
     job_suffix,
     object_name,
-    python_path,
     readiness,
     update_strategy,
     updates,
@@ -120,6 +120,7 @@ def _component(plan: Plan, group: PlannedGroup, parts: PodParts, image: str) -> 
     replaced = {
         "image": parts.image,
         "PYTHONPATH": not parts.image,
+        "folders for what packages compile": True,
         "tolerations": parts.tolerations,
         "runtimeClassName": parts.runtime_class,
     }
@@ -151,8 +152,7 @@ def _pod(parts: PodParts, image: str) -> dict[str, Any]:
     container: dict[str, Any] = {"name": CONTAINER}
     if parts.image:
         container["image"] = parts.image
-    if variables := python_path(parts):
-        container["env"] = variables
+    container["env"] = environment(parts)
     if parts.mount:
         container["volumeMounts"] = [Note(parts.mount, parts.why_mount)]
     pod: dict[str, Any] = {"nodeSelector": Note(dict(parts.selector), parts.why_selector)}

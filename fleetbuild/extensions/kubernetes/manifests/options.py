@@ -98,6 +98,7 @@ class PodParts:
     why_selector: str
     site_packages: str  # what PYTHONPATH leads to
     gpu: bool
+    compiled: str  # the folder for what the packages compile as they run
     imports: tuple[str, ...] = ()  # the modules that a smoke workload imports
     runtime_class: str | None = None
     image: str | None = None  # the container's, where it holds the packages itself

@@ -152,6 +152,7 @@ def _hostpath(plan: Plan, group: PlannedGroup, _: Delivery) -> PodParts:
         why_selector=_RELEASE,
         site_packages=site_packages(path, group.target.python),
         gpu=bool(group.target.sms),
+        compiled=_compiled(group),
         volume={"name": VOLUME, "hostPath": directory},
         mount={"name": VOLUME, "mountPath": path, "readOnly": True},
         why_mount="The same path as on the node, so that absolute paths in the release hold.",
@@ -230,7 +231,13 @@ def _by_class(plan: Plan, group: PlannedGroup) -> dict[str, Any]:
         "selector": selector(plan, group, "class"),
         "why_selector": _CLASS,
         "gpu": bool(group.target.sms),
+        "compiled": _compiled(group),
     }
+
+
+def _compiled(group: PlannedGroup) -> str:
+    """Return a folder in the pod's own /tmp; with a volume there, no two groups share one."""
+    return f"/tmp/fleetbuild/{group.name}/{group.release_id}"  # noqa: S108
 
 
 def _home() -> str:

@@ -109,19 +109,18 @@ def warnings(
 
 
 def import_warnings(plan: Plan, wheels: Mapping[str, Sequence[ReleaseFile]]) -> tuple[str, ...]:
-    """Return a sentence for each group with packages that its smoke workload does not import."""
-    unknown = {
-        group.name: [
-            name for name, found in modules(group, wheels.get(group.name, ())).items() if not found
-        ]
-        for group in plan.groups
-        if group.release_id
-    }
+    """Return a sentence for the groups with packages that no smoke workload of theirs imports."""
+    unknown: dict[tuple[str, ...], list[str]] = {}  # packages -> groups
+    for group in plan.groups:
+        found = modules(group, wheels.get(group.name, ()))
+        names = tuple(name for name, imports in found.items() if not imports)
+        if group.release_id and names:
+            unknown.setdefault(names, []).append(group.name)
     return tuple(
-        f"{group}: the modules of {', '.join(names)} are unknown until the store holds the whole"
-        f" release, so the smoke workload does not import them; emit again after fleetbuild apply."
-        for group, names in unknown.items()
-        if names
+        f"{fold(groups)}: the modules of {', '.join(names)} are unknown until the store holds the"
+        " whole release, so the smoke workload does not import them; emit again after fleetbuild"
+        " apply."
+        for names, groups in unknown.items()
     )
 
 

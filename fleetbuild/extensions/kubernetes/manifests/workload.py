@@ -16,6 +16,7 @@ from fleetbuild.extensions.kubernetes.manifests.pod_settings import (
 from fleetbuild.extensions.kubernetes.manifests.release_wait import BOTH_RUN, ENDS_FIRST, SURGE
 from fleetbuild.extensions.kubernetes.manifests.yaml_dump import Note, dump
 from fleetbuild.models import Plan, PlannedGroup
+from fleetbuild.this_machine import compiled_folders
 
 CONTAINER = "main"  # a component finds it by this name
 KINDS: dict[WorkloadKind, tuple[str, str]] = {
@@ -131,7 +132,7 @@ def _header(group: PlannedGroup, kind: WorkloadKind, parts: PodParts) -> str:
         "runtimeClassName": parts.runtime_class,
         "initContainers": parts.init_container,
         "image": parts.image,
-        "env": not parts.image,
+        "env": True,
         "volumeMounts": parts.mount,
         "volumes": parts.volume,
     }
@@ -148,7 +149,7 @@ def _header(group: PlannedGroup, kind: WorkloadKind, parts: PodParts) -> str:
 def _pod(kind: WorkloadKind, parts: PodParts, image: str) -> dict[str, Any]:
     pod = bare_pod(kind, image, parts.imports)
     container = pod["containers"][0]
-    container["env"] = [*python_path(parts), *container["env"]]
+    container["env"] = [*environment(parts), *container["env"]]
     container["resources"]["limits"].update(parts.limits)
     if parts.mount:
         mount = Note(parts.mount, parts.why_mount)
@@ -171,9 +172,11 @@ def with_image(container: Mapping[str, Any], image: str) -> Mapping[str, Any]:
     return {**name, **{key: value for key, value in container.items() if key not in name}}
 
 
-def python_path(parts: PodParts) -> list[Mapping[str, str]]:
-    """Return the PYTHONPATH variable; the group's own image sets it itself."""
-    return [] if parts.image else [{"name": "PYTHONPATH", "value": parts.site_packages}]
+def environment(parts: PodParts) -> list[Mapping[str, str]]:
+    """Return what a container sets: PYTHONPATH, unless the group's own image does, and caches."""
+    path = {} if parts.image else {"PYTHONPATH": parts.site_packages}
+    variables = {**path, **compiled_folders(parts.compiled)}
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def bare_pod(kind: WorkloadKind, image: str, modules: Sequence[str]) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def test_a_row_counts_the_seconds_of_the_nodes_it_waits_for() -> None:
         ("# $ v/bin/python -I -c import zipfile; z.extractall(v) p.whl", "making its environment"),
         (
             "# $ v/bin/python -I -m pip --no-input install --no-index in/a.whl",
-            "installing what it requires to build",
+            "installing build requirements",
         ),
         (
             "# $ v/bin/python -I -m pip --no-input wheel -v ./src",

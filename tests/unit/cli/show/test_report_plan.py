@@ -133,6 +133,7 @@ def test_what_all_groups_get_as_published_stands_once(
         reason="Fits.",
         published=locked("httpx", "0.28.1"),
     )
+    other = taken.model_copy(update={"package": "idna"})
     groups = [
         group(isa, [isa], wheel("build", isa), Installs(install=(isa,))).model_copy(
             update={"wheels": (wheel("build", isa), taken)}
@@ -144,6 +145,10 @@ def test_what_all_groups_get_as_published_stands_once(
     assert "httpx" not in rendered(report.plan_body(made, width), width)
     alone = plan(groups=groups[:1])
     assert report.shared_lines(alone) == []
+    more = [each.model_copy(update={"wheels": (*each.wheels, other)}) for each in groups]
+    assert report.shared_lines(plan(groups=more)) == [
+        "In all groups, as published: all but hnswlib"
+    ]
     assert "httpx-0.28.1" in rendered(report.plan_body(alone, width), width)
 
 
@@ -387,3 +392,13 @@ def test_the_table_says_why_a_node_builds(
     one = wheel("build", "avx2", why_there=why).model_copy(update={"built_on": builder})
     made = plan(groups=(group("avx2", nodes, one, Installs()),))
     assert said in rendered(report.plan_body(made, 200))
+
+
+def test_a_wheel_that_two_groups_share_is_not_said_to_be_built_by_a_named_builder(
+    rendered: Callable[..., str],
+) -> None:
+    one = wheel("build", "avx2").model_copy(update={"built_on": "a", "artifact_key": "k"})
+    groups = [group("avx2", ["a"], one, Installs()), group("avx512", ["b"], one, Installs())]
+    shown = rendered(report.plan_body(plan(groups=tuple(groups)), 200))
+    assert f"the same wheel as for {groups[0].name}" in shown
+    assert "build.builders" not in shown

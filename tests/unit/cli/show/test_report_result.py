@@ -105,6 +105,8 @@ def test_the_end_says_where_the_release_is_and_the_next_command() -> None:
     assert next_command(planned, gone) == f"{fix} again: fleetbuild apply"
     failed = Result(plan_digest="d", nodes=(NodeResult(node="n1", state="build_failed"),))
     assert next_command(PLAN, failed) == f"{fix} again: fleetbuild apply"
+    broken = failed.model_copy(update={"wheels": (FAILED,)})
+    assert next_command(PLAN, broken).endswith("fleetbuild plan INVENTORY")
 
 
 def test_compiler_output_is_shown_as_lines() -> None:
@@ -116,6 +118,22 @@ def test_compiler_output_is_shown_as_lines() -> None:
         "  | a.c:3: error: no",
         "  | ^",
     ]
+
+
+def test_what_the_build_of_a_package_says_stands_once() -> None:
+    first = FAILED.model_copy(update={"reason": "It stopped on a.\na.c:3: error: no"})
+    second = first.model_copy(update={"wheel_version": "0.8.0+cpu.avx2", "log": "c.log"})
+    other = first.model_copy(update={"package": "idna", "log": None})
+    lines = result_lines(Result(plan_digest="d", wheels=(first, second, other)))
+    assert lines[:6] == [
+        "failed: hnswlib-0.8.0+cpu.avx: It stopped on a.",
+        "  | a.c:3: error: no",
+        "  fix: give it memory.",
+        "  log: .fleetbuild/logs/b.log",
+        "failed: hnswlib-0.8.0+cpu.avx2: It stopped on a.",
+        "  log: c.log",
+    ]
+    assert "  | a.c:3: error: no" in lines[6:]
 
 
 def test_nodes_with_the_same_problem_share_a_line() -> None:
