@@ -387,8 +387,8 @@ def _refused(
         )
     if done.returncode < 0:  # such as by its limit of memory: one package may require 300,000
         raise ResolutionError(
-            f"Signal {-done.returncode} ended uv while it resolved {', '.join(request.requirements)}:"
-            f" {_short(said)}.",
+            f"Signal {-done.returncode} ended uv while it resolved"
+            f" {', '.join(request.requirements)}: {_short(said)}.",
             "Look at what these packages require, and leave out the one that requires too many.",
         )
     if done.returncode != _NO_SOLUTION:  # such as a folder of find-links that is not there
