@@ -48,18 +48,20 @@ class TooMuchError(Exception):
     """A file takes more processor time to read than it is given."""
 
 
-def read_apart(read: Callable[..., object], *paths: Path, **options: object) -> Any:
+def read_apart(
+    read: Callable[..., object], *paths: Path, seconds: int = 0, **options: object
+) -> Any:
     """Return what a function of a module finds out about these files; None beyond the limits.
 
-    Raises its ConfigError, and KeyboardInterrupt if Ctrl-C, or a terminal that closes, ended the
-    process.
+    It is given `seconds` of processor time, else as many as the files' sizes ask for. Raises its
+    ConfigError, and KeyboardInterrupt if Ctrl-C, or a terminal that closes, ended the process.
     """
     sizes = (path.stat().st_size for path in paths if path.exists())
     request = {
         "read": f"{read.__module__}:{read.__qualname__}",
         "paths": [str(path.absolute()) for path in paths],
         "options": options,
-        "seconds": seconds_for(sum(sizes), SECONDS * len(paths)),
+        "seconds": seconds or seconds_for(sum(sizes), SECONDS * len(paths)),
     }
     line = json.dumps(request, default=list).encode() + b"\n"
     reader = _reader()

@@ -8,6 +8,8 @@ import contextlib
 import gzip
 import os
 import resource
+import struct
+import sys
 import tarfile
 import time
 import zipfile
@@ -17,19 +19,24 @@ from pathlib import Path
 import pytest
 
 import fleetbuild
-from fleetbuild.audit import audit_wheel
+from fleetbuild import programs
+from fleetbuild.audit import apart, audit_wheel
 from fleetbuild.audit.downloads import installed_size
 from fleetbuild.audit.entry_points import Unclear, read_entry_points
 from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.metadata import metadata_of
 from fleetbuild.audit.ownership import _declares_namespace
+from fleetbuild.cli.show.output import Output
 from fleetbuild.errors import ConfigError
+from fleetbuild.extensions.check.check_stack import check
 from fleetbuild.extensions.check.needs import read_needs
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.resolve.run_time_requirements import metadata_of_wheel
 from fleetbuild.plan.resolve.survey import survey_source
+from fleetbuild.programs import run_program
 from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.sources import read_source
+from tests.factories.elf import make_elf
 from tests.factories.growth import filled, is_linear
 
 pytestmark = pytest.mark.no_cover
@@ -142,3 +149,81 @@ def test_a_device_or_a_pipe_is_refused_as_a_source(
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(ConfigError, match="neither a file nor a folder"):
             read(path)
+
+
+def _wheel(folder: Path, **files: bytes) -> Path:
+    wheel = folder / "demo-1.0-cp311-cp311-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"demo/{name}.so", content)
+    return wheel
+
+
+def test_an_answer_of_the_reader_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = _wheel(tmp_path, a=make_elf(b"\xc3", needed=[f"lib{n:0>290}.so" for n in range(900)]))
+    assert len(audit_wheel(wheel).elfs[0].needed) == 900
+    monkeypatch.setattr(apart, "MOST_ANSWER", 10_000)
+    assert audit_wheel(wheel).elfs == ()
+
+
+def test_a_program_that_reads_packages_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "print(len(bytearray(400 << 20)))"
+    assert run_program([sys.executable, "-c", code], within=60).returncode == 0
+    monkeypatch.setattr(programs, "MOST_MEMORY", 200 << 20)
+    done = run_program([sys.executable, "-c", code], within=60)
+    assert (done.returncode, "MemoryError" in done.stderr) == (1, True)
+
+
+VPXORD_ZMM = bytes.fromhex("62f17d48efc0c3")
+
+
+@pytest.mark.parametrize(
+    ("offset", "address", "hidden"),
+    [
+        (0x4000, 0x2000, False),
+        (0x1800, 0x1800, False),  # the same page of the file
+        (0x4000, 0x1000, True),
+        (0x4800, 0x1800, True),  # behind the first, but in its page
+    ],
+)
+def test_code_that_the_loader_puts_in_the_place_of_other_code_is_not_passed_over(
+    tmp_path: Path, offset: int, address: int, hidden: bool
+) -> None:
+    ident = b"\x7fELF\x02\x01\x01"
+    head = struct.pack("<16sHHIQQQIHHHHHH", ident, 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 64, 0, 0)
+    for at, to, size in ((0, 0, 0x1700), (offset, address, len(VPXORD_ZMM))):
+        head += struct.pack("<IIQQQQQQ", 1, 5, at, to, to, size, size, 0x1000)
+    code = head.ljust(0x200, b"\xc3").ljust(offset, b"\x90") + VPXORD_ZMM
+    audit = audit_wheel(_wheel(tmp_path, a=code))
+    overlap = any("its segments overlap" in problem for problem in audit.problems)
+    found = {use.feature for elf in audit.elfs for use in elf.features}
+    assert (overlap, "avx512f" in found) == (hidden, not hidden)
+
+
+def test_an_environment_is_read_in_the_separate_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endless file, a name that is not UTF-8, one of several lines, beside a good file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(apart, "BASE_SECONDS", 1)
+    place = tmp_path / "env/lib/site-packages"
+    place.mkdir(parents=True)
+    for name in (b"bad\xff.so", b"good.so", b"endless.so", b"a\n::error::b.so"):
+        Path(os.fsdecode(os.fsencode(place) + b"/" + name)).write_bytes(make_elf(VPXORD_ZMM))
+    os.truncate(place / "endless.so", 1 << 40)
+    began = time.process_time()
+    rows = check(env=tmp_path / "env", kinds=["zen3"]).rows
+    assert time.process_time() - began < 5
+    assert {row.name.partition(" (")[0]: row.verdict for row in rows} == {
+        "bad\\udcff.so": "dies-in-use",
+        "good.so": "dies-in-use",
+        "endless.so": "undecided",
+        "a\n::error::b.so": "dies-in-use",
+    }
+
+
+def test_text_of_a_package_begins_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().warn("reading a\n::error::b\r::error::c\u2028::error::d")
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -7,31 +7,31 @@ its native files, and what these need. Nothing of the folder is run or imported.
 from __future__ import annotations
 
 import csv
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+from fleetbuild.audit.apart import SECONDS, read_apart, too_much
 from fleetbuild.audit.archive import Folder
 from fleetbuild.audit.elf import MAGIC
 from fleetbuild.errors import UsageError
-from fleetbuild.extensions.check.needs import read_installed
+from fleetbuild.extensions.check.needs import hash_installed, read_installed, too_long
 from fleetbuild.extensions.check.results import FileResults, Results
-from fleetbuild.files import read_input, sha256_of
-from fleetbuild.models._base import Frozen
+from fleetbuild.files import read_input
 
 _PLACES = ("site-packages", "dist-packages")
 _DIST_INFO = re.compile(r"([A-Za-z0-9][\w.]*)-([\w.+!]+)\.dist-info", re.ASCII)
 _MAX_RECORD = 64 << 20
 
 
-class Installed(Frozen):
+class Installed(NamedTuple):
     """A package in an environment, and its native files: their names and where they lie."""
 
     name: str
-    version: str | None = None
-    files: dict[str, Path] = {}
+    version: str | None
+    files: dict[str, str]
 
 
 def installed_packages(folder: Path) -> tuple[Installed, ...]:
@@ -39,42 +39,49 @@ def installed_packages(folder: Path) -> tuple[Installed, ...]:
 
     Links are not followed: an image may link anywhere.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112 (is_dir raises PermissionError)
         raise UsageError(f"{folder} is not a folder.", "Name a virtual environment, or a root.")
-    places = sorted(_places(folder))
-    if not places:
+    found = read_apart(installed_here, folder, seconds=SECONDS)
+    if found is None:
+        raise UsageError(f"{folder} {too_much(SECONDS)}.", "Name a smaller folder in it.")
+    if not found:
         raise UsageError(
-            f"{folder} has no installed Python packages: no folder site-packages or dist-packages"
-            " is in it.",
+            f"{folder} has no installed Python packages: nothing is in a folder site-packages or"
+            " dist-packages in it.",
             "Name the folder of a virtual environment, or of an unpacked image.",
         )
+    return tuple(Installed(*row) for row in found)
+
+
+def installed_here(folder: Path) -> list[Installed]:
+    """Find the packages in this process, the separate one."""
     found: list[Installed] = []
-    for place in places:
+    for place in sorted(_places(folder)):
         native = _native_files(place)
         for info in sorted(place.glob("*.dist-info")):
             match = _DIST_INFO.fullmatch(info.name)
             if match and not info.is_symlink():
                 files = {name: native.pop(name) for name in _recorded(info) if name in native}
-                found.append(Installed(name=match[1], version=match[2], files=files))
+                found.append(Installed(match[1], match[2], files))
         found += _unrecorded(native)
-    return tuple(found)
+    return found
 
 
-def _unrecorded(native: Mapping[str, Path]) -> Iterator[Installed]:
+def _unrecorded(native: Mapping[str, str]) -> Iterator[Installed]:
     """Yield the files of no RECORD, such as in packages of distributions, by their folder."""
-    tops: dict[str, dict[str, Path]] = {}
+    tops: dict[str, dict[str, str]] = {}
     for name, path in native.items():
         tops.setdefault(name.partition("/")[0], {})[name] = path
     for top, files in tops.items():
-        yield Installed(name=f"{top} (in no RECORD)", files=files)
+        yield Installed(f"{top} (in no RECORD)", None, files)
 
 
 def read_package(package: Installed, results: Results) -> FileResults:
     """Return what the files of a package need; files that were read before are known by hash."""
-    digest = hashlib.sha256()
-    for name, path in package.files.items():
-        digest.update(f"{name} {sha256_of(path)}\n".encode())
-    known = results.of(digest.hexdigest(), "")
+    sha256 = hash_installed(package.files)
+    if sha256 is None:
+        return FileResults(sha256="", file="", needs=too_long(package.files))
+    known = results.of(sha256, "")
     if known.needs is None:
         known = known.model_copy(update={"needs": read_installed(package.files)})
         results.keep(known)
@@ -88,13 +95,16 @@ def _places(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if name not in skipped]
 
 
-def _native_files(place: Path) -> dict[str, Path]:
+def _native_files(place: Path) -> dict[str, str]:
     """Return the ELF files below a place, by their names there."""
     paths = (Path(above, name) for above, _, names in os.walk(place) for name in names)
-    regular = {str(path.relative_to(place)): path for path in sorted(paths)
-               if not path.is_symlink() and path.is_file()}  # fmt: skip
+    regular = {
+        str(path.relative_to(place)).encode("utf-8", "backslashreplace").decode(): path
+        for path in sorted(paths)
+        if not path.is_symlink() and path.is_file()
+    }
     folder = Folder(regular)
-    return {name: path for name, path in regular.items() if folder.head(name) == MAGIC}
+    return {name: str(path) for name, path in regular.items() if folder.head(name) == MAGIC}
 
 
 def _recorded(info: Path) -> Iterator[str]:

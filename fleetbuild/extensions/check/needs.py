@@ -6,11 +6,14 @@ the name or the version of the package: builds of one version differ.
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.parser import HeaderParser
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
@@ -23,6 +26,7 @@ from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.models import ElfAudit
 from fleetbuild.audit.pieces import find
 from fleetbuild.audit.wheel import read_elfs
+from fleetbuild.files import sha256_of
 from fleetbuild.models._base import Frozen
 
 _LONG_ENOUGH = 6  # characters of a library's name that do not occur by chance
@@ -46,13 +50,33 @@ def read_needs(path: Path) -> WheelNeeds:
     return WheelNeeds.model_validate(document)
 
 
-def read_installed(files: Mapping[str, Path]) -> WheelNeeds:
+def hash_installed(files: Mapping[str, str]) -> str | None:
+    """Return the hash of these installed files and their names; None if that takes too long."""
+    found: str | None = read_apart(hash_here, *map(Path, files.values()), **_given(files))
+    return found
+
+
+def read_installed(files: Mapping[str, str]) -> WheelNeeds:
     """Return what each of these installed files needs, by its name."""
-    document = read_apart(files_here, *files.values(), names=tuple(files))
-    if document is None:
-        seconds = seconds_for(sum(path.stat().st_size for path in files.values()), SECONDS)
-        return WheelNeeds(file="", problems=(f"it {too_much(seconds)}",))
-    return WheelNeeds.model_validate(document)
+    document = read_apart(files_here, *map(Path, files.values()), **_given(files))
+    return WheelNeeds.model_validate(document) if document else too_long(files)
+
+
+def too_long(files: Mapping[str, str]) -> WheelNeeds:
+    """Return the needs of files that take too long to read."""
+    return WheelNeeds(file="", problems=(f"it {too_much(_given(files)['seconds'])}",))
+
+
+def _given(files: Mapping[str, str]) -> dict[str, Any]:
+    """Return names, and time by what the files take of the disk: sparse ones may be endless."""
+    packed = sum(512 * os.lstat(path).st_blocks for path in files.values())
+    return {"names": tuple(files), "seconds": seconds_for(packed, SECONDS)}
+
+
+def hash_here(*paths: Path, names: Sequence[str]) -> str:
+    """Hash files in this process, the separate one."""
+    rows = zip(names, map(sha256_of, paths), strict=True)
+    return sha256("".join(f"{name} {digest}\n" for name, digest in rows).encode()).hexdigest()
 
 
 def files_here(*paths: Path, names: Sequence[str]) -> WheelNeeds:

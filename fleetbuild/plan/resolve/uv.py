@@ -385,6 +385,12 @@ def _refused(
             "fleetbuild.yml, then plan again.",
             offline=True,
         )
+    if done.returncode < 0:  # such as by its limit of memory: one package may require 300,000
+        raise ResolutionError(
+            f"Signal {-done.returncode} ended uv while it resolved"
+            f" {', '.join(request.requirements)}: {_short(said)}.",
+            "Look at what these packages require, and leave out the one that requires too many.",
+        )
     if done.returncode != _NO_SOLUTION:  # such as a folder of find-links that is not there
         raise ResolutionError(
             f"No package index can be read: {_short(said)}.",
