@@ -28,7 +28,7 @@ _NOT_CODE = {
 }  # fmt: skip
 
 # Code lines. A limit falls with what it limits, and rises for no feature: one leaves first.
-LIMITS = {"core": 0, "extensions": 0, "plugins": 0, "tests": 0}
+LIMITS = {"core": 27_200, "extensions": 11_600, "plugins": 5_700, "tests": 53_600}
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,9 @@ def test_a_rollback_with_nothing_to_switch_asks_nothing(
 
 def test_rollback_in_a_script_needs_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {})
-    monkeypatch.setattr("fleetbuild.fleet.Fleet.rollback", lambda *_, **__: RunResult(plan_digest=""))
+    monkeypatch.setattr(
+        "fleetbuild.fleet.Fleet.rollback", lambda *_, **__: RunResult(plan_digest="")
+    )
     assert run("rollback", FLEET, "--yes").exit_code == 0
     refused = run("rollback", FLEET, "-l", "avx2*", "--json")
     assert refused.exit_code == 2
