@@ -21,6 +21,7 @@ from fleetbuild.audit.models import WheelAudit
 
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _MOST_TAGS = 500
+_LONGEST = 200  # characters of a name or a version that are shown
 _LIBC = re.compile(r"-(?:many|musl)linux[0-9_]+_(?=[a-z])")
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 
@@ -57,19 +58,17 @@ def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
     if not folder:
         return Metadata(None, None, ())  # a problem of its content
     headers = HeaderParser().parsestr(archive.text(f"{folder}/METADATA") or "")
-    name, version = headers.get("Name"), headers.get("Version")
+    name, version = (str(headers.get(key) or "")[:_LONGEST] for key in ("Name", "Version"))
     problems = [
         *_name_problems(folder, name, version, audit),
         *_tag_problems(archive.text(f"{folder}/WHEEL"), audit),
         *_record_problems(archive, folder),
     ]
     requires = tuple(map(str, headers.get_all("Requires-Dist") or ()))
-    return Metadata(name, version, tuple(problems), requires)
+    return Metadata(name or None, version or None, tuple(problems), requires)
 
 
-def _name_problems(
-    folder: str, name: str | None, version: str | None, audit: WheelAudit
-) -> Iterator[str]:
+def _name_problems(folder: str, name: str, version: str, audit: WheelAudit) -> Iterator[str]:
     if not name or not version:
         yield "its METADATA has no Name or no Version"
         return

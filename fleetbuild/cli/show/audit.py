@@ -38,7 +38,7 @@ def audit_document(
 def verdict_lines(verdicts: Mapping[str, Verdict]) -> list[str]:
     """Return how the names of --for were read, and a line for each of these kinds of machine."""
     names = {kind: machine.read_as for kind in verdicts if (machine := read_machine_name(kind))}
-    readings = [f"  {kind} is read as {read_as}." for kind, read_as in names.items()]
+    readings = [f"  {kind} is read as {name}." for kind, name in names.items() if name != kind]
     return readings + [
         f"  {kind:<10}  {VERDICT_WORDS[verdict.verdict]}"
         + (f" ({verdict.evidence})" if verdict.evidence != "static" else "")

@@ -238,6 +238,10 @@ def test_a_wheels_gpu_code_decides_whether_it_fits(tmp_path, built, sm, fits):
         ({"replace": {"{info}/METADATA": b"\xff\xfe"}}, "no Name or no Version"),
         ({"replace": {"{info}/METADATA": b"Name: evil\nVersion: 1\n"}}, "METADATA says evil 1"),
         ({"replace": {"{info}/METADATA": b"Name: demo\nVersion: ?\n"}}, "METADATA says demo ?"),
+        (
+            {"replace": {"{info}/METADATA": b"Name: demo\nVersion: " + b"1" * 60_000}},
+            "says demo 11",
+        ),
         ({"replace": {"other-1.dist-info/METADATA": b""}}, "exactly one .dist-info folder"),
         ({"extra": [("../../etc/cron.d/x", b"")]}, "would be unpacked outside"),
         ({"extra": [("/etc/passwd", b"")]}, "would be unpacked outside"),
@@ -249,6 +253,7 @@ def test_a_wheels_gpu_code_decides_whether_it_fits(tmp_path, built, sm, fits):
 def test_each_defect_is_a_problem(tmp_path, changes, sentence):
     problems = audit_wheel(demo_wheel(tmp_path, files=GOOD, **changes)).problems
     assert any(sentence in problem for problem in problems), problems
+    assert all(len(problem) < 1_000 for problem in problems)
     assert check(demo_wheel(tmp_path, files=GOOD, **changes)) != ()
 
 
