@@ -62,10 +62,8 @@ class Fleet:
     def apply(self, plan: Plan) -> Result:
         self.told.clear()
         inventory = self.limited(plan.limit)
-        fleet = fleetbuild.Fleet(
-            inventory, state_dir=self.state, on_event=self.told.append, timeout=15
-        )
-        return fleet.apply(plan)
+        fleet = fleetbuild.Fleet(inventory, state_dir=self.state, timeout=15)
+        return fleet.apply(plan, on_event=self.told.append)
 
     def limited(self, limit: str | None) -> Inventory:
         if limit is None:
@@ -272,10 +270,11 @@ import sys, fleetbuild
 plan = fleetbuild.read_plan(sys.argv[1])
 fleet = fleetbuild.Fleet(
     plan.inventory, limit=plan.limit, state_dir=sys.argv[2],
-    on_event=lambda event: print(event.stage, event.state, event.message, flush=True),
 )
+def tell(event):
+    print(event.stage, event.state, event.message, flush=True)
 try:
-    result = fleet.apply(plan)
+    result = fleet.apply(plan, on_event=tell)
 except fleetbuild.FleetbuildError as error:
     print(error.message, error.fix, flush=True)
     sys.exit(error.exit_code)

@@ -35,10 +35,8 @@ def test_nodes_that_get_files_at_the_same_time_share_the_bandwidth(
             "index": [str(tmp_path / "wheels")], "build": {"policy": "published"},
             "rollout": {"canary": 0, "serial": "100%"}, "distribute": {"bandwidth": bandwidth},
         })  # fmt: skip
-        fleet = fleetbuild.Fleet(
-            lab.inventory, config=config, state_dir=tmp_path / "state", on_event=note
-        )
-        result = fleet.apply(fleet.plan([package]))
+        fleet = fleetbuild.Fleet(lab.inventory, config=config, state_dir=tmp_path / "state")
+        result = fleet.apply(fleet.plan([package]), on_event=note)
         assert result.exit_code == 0, result
         return max(times["distribute ok"]) - min(times["install started"])
 

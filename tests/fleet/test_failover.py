@@ -62,9 +62,8 @@ class Fleet:
         options: dict[str, Any] = {
             "state_dir": self.folder / "state",
             "timeout": 10,
-            "on_event": listen,
         }
-        return fleetbuild.Fleet(self.inventory, **options).apply(plan)
+        return fleetbuild.Fleet(self.inventory, **options).apply(plan, on_event=listen)
 
     def moves(self) -> list[str]:
         return [event.message for event in self.told if event.state == "warning"]

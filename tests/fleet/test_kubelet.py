@@ -36,7 +36,7 @@ from tests.factories.plans import RELEASE_ID, make_group, make_plan
 from tests.factories.real_api import RealApi, eventually
 from tests.factories.real_kubelet import NODE
 from tests.factories.role_modules import plugin
-from tests.fleet.test_images import REPOSITORY, base, build
+from tests.fleet.test_images import PLAN, REPOSITORY, base, build
 from tests.lab.podman import podman
 
 pytestmark = pytest.mark.skipif(bool(real_kubelet.missing()), reason=real_kubelet.missing())
@@ -81,7 +81,7 @@ def api(base: str, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("cluster")
     made = folder / "images"
     made.mkdir()
-    build(made, base, "0.8.0")
+    build(made, base, PLAN, stocked(made, PLAN, "0.8.0"))
     podman("tag", base, IMAGE)
     real_kubelet.make_pause(folder)
     tag = f"cpu-avx2-cp311-{RELEASE_ID}"

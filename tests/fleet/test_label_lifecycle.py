@@ -35,16 +35,14 @@ class Fleet:
             "grouping": {"rungs": "detected"},
         }
         config = config_model().model_validate(settings).within(str(self.state))
-        return fleetbuild.Fleet(
-            self.lab.inventory, config=config, state_dir=self.state, on_event=self.listen
-        )
+        return fleetbuild.Fleet(self.lab.inventory, config=config, state_dir=self.state)
 
     def plan(self, version: str) -> Plan:
         return self.calls().plan([f"tiny=={version}"])
 
     def apply(self, plan: Plan) -> Result:
         self.calls().save_plan(plan)
-        return self.calls().apply()
+        return self.calls().apply(on_event=self.listen)
 
     def listen(self, event: Event) -> None:
         if event.stage == "label" and event.message == OFF:

@@ -66,10 +66,8 @@ class Fleet:
             self.told.append(event)
             listen(event)
 
-        fleet = fleetbuild.Fleet(
-            self.inventory, state_dir=self.folder / "state", on_event=on_event, timeout=timeout
-        )
-        return fleet.apply(plan, **options)
+        fleet = fleetbuild.Fleet(self.inventory, state_dir=self.folder / "state", timeout=timeout)
+        return fleet.apply(plan, on_event=on_event, **options)
 
     def serving(self) -> list[str]:
         """What each node serves: the end of its `current`, or an empty text."""

@@ -38,12 +38,10 @@ def test_the_others_of_a_step_serve_while_a_node_hangs_and_the_next_step_follows
                 lab.exec("one-1", "rm /etc/hangs", check=True)
 
     config = Config.model_validate({"rollout": {"canary": 1, "serial": 1}})
-    fleet = fleetbuild.Fleet(
-        lab.inventory, config=config, state_dir=tmp_path / "state", on_event=note
-    )
+    fleet = fleetbuild.Fleet(lab.inventory, config=config, state_dir=tmp_path / "state")
     plan = fleet.plan([f"tiny @ {source_tree(tmp_path / 'tiny', code=CODE)}"])
     assert sorted(list(group.nodes) for group in plan.groups) == [*GROUPS.values()]
-    result = fleet.apply(plan)
+    result = fleet.apply(plan, on_event=note)
     assert {node.state for node in result.nodes} == {"installed"}, result
     assert active[:2] == ["two-1", "one-1"]
     logs = (tmp_path / "state/runs").glob("*-install*.log")

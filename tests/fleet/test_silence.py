@@ -45,10 +45,8 @@ class Fleet:
                     silenced.add(node)
                     silence.enter_context(self.lab.silent(node, link=plan.release == "link"))
 
-            fleet = fleetbuild.Fleet(
-                self.inventory, state_dir=self.state, timeout=TIMEOUT, on_event=listen
-            )
-            return fleet.apply(plan)
+            fleet = fleetbuild.Fleet(self.inventory, state_dir=self.state, timeout=TIMEOUT)
+            return fleet.apply(plan, on_event=listen)
 
 
 @pytest.fixture(scope="module")

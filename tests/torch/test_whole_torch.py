@@ -167,14 +167,13 @@ def apply(place: Place, lab: Lab) -> Applied:
         config=place.config(),
         state_dir=place.state,
         timeout=PATIENCE,
-        on_event=tell,
     )
-    plan = fleet.plan()
+    plan = fleet.plan(on_event=tell)
     assert [group.name for group in plan.groups] == ["cpu-avx-cp311"]
     for folder in (place.home / "build/builds").glob("*"):
         if folder.name != plan.groups[0].wheels[0].artifact_key:  # an older recipe's
             shutil.rmtree(folder)
-    result = fleet.apply(plan)
+    result = fleet.apply(plan, on_event=tell)
     for each in (*result.wheels, *result.nodes):
         place.say(str(each))
     return Applied(lab, plan, result, Store(place.state / "store"))
