@@ -10,6 +10,11 @@ import typer
 from fleetbuild import UsageError
 from fleetbuild.cli import options
 
+# Named each time: what is removed from all nodes should not be a matter of what was planned last.
+Inventory = Annotated[
+    str,
+    typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script."),
+]
 InstallPath = Annotated[
     str | None,
     typer.Option(
@@ -22,7 +27,7 @@ InstallPath = Annotated[
 
 def remove(
     *,
-    inventory: options.InventoryArgument = None,
+    inventory: Inventory,
     install_path: InstallPath = None,
     yes: options.Yes = False,
     nodes: options.NodeOptions,
