@@ -17,9 +17,9 @@ from pydantic import BaseModel, ValidationError, create_model
 from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.extension import extensions
 from fleetbuild.files import is_there, read_input
+from fleetbuild.foreign_settings import folder_of, refuse_foreign_folder
 from fleetbuild.models import Config, Inventory
 from fleetbuild.models.config import Hook
-from fleetbuild.surroundings import folder_of, refuse_foreign_folder
 from fleetbuild.text import is_nested_deeply, yaml_mistake, yaml_value
 
 FILE_NAME = "fleetbuild.yml"

@@ -18,6 +18,7 @@ from fleetbuild.ansible import Secrets
 from fleetbuild.config import base_folder, config_model, find_config, load_config
 from fleetbuild.errors import BlockedError, PlanFileError, UsageError
 from fleetbuild.extension import PlanBasis, extensions
+from fleetbuild.foreign_settings import refuse_foreign_folder, refuse_foreign_home
 from fleetbuild.models import (
     Cluster,
     Config,
@@ -34,7 +35,6 @@ from fleetbuild.models.event import now
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.state import StateDir
-from fleetbuild.surroundings import refuse_foreign_folder, refuse_foreign_home
 from fleetbuild.text import fold
 from fleetbuild.this_machine import is_this_machine, with_users_folder
 

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import ResolutionError, UsageError
 from fleetbuild.files import raise_if_full
+from fleetbuild.foreign_settings import refuse_foreign_home
 from fleetbuild.models import TargetLibc
 from fleetbuild.models.schemas import editor_comment
 from fleetbuild.plan.decide.packages import parse_package
@@ -24,7 +25,6 @@ from fleetbuild.recipes import find_recipe, parse_recipe
 from fleetbuild.recipes.model import GENERIC
 from fleetbuild.store.index_config import IndexSettings, index_settings
 from fleetbuild.store.wheels import Store
-from fleetbuild.surroundings import refuse_foreign_home
 
 
 def init_recipe(

@@ -29,9 +29,9 @@ from fleetbuild.files import (
     replace_file,
     write_atomically,
 )
+from fleetbuild.foreign_settings import user_name
 from fleetbuild.models import NodeResult, Result, now
 from fleetbuild.models._base import Frozen
-from fleetbuild.surroundings import user_name
 
 _LEFT_THERE = ("installed", "up_to_date", "rolled_back")
 _NONE_THERE = ("removed", "skipped")

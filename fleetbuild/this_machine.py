@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.files import own_cache
-from fleetbuild.surroundings import user_name
+from fleetbuild.foreign_settings import user_name
 
 if TYPE_CHECKING:
     from fleetbuild.models import Config, Inventory

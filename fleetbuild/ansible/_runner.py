@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetbuild.ansible import _watch
-from fleetbuild.ansible.alive import end_connections, signal_run
+from fleetbuild.ansible.connections import end_connections, signal_run
 from fleetbuild.errors import FleetbuildError
-from fleetbuild.surroundings import refuse_foreign_ansible_cfg
+from fleetbuild.foreign_settings import refuse_foreign_ansible_cfg
 
 # Settings that turn off messages and prompts for a person at a terminal.
 _QUIET = {

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from fleetbuild.ansible._runner import private_dir
-from fleetbuild.ansible.alive import signal_run
+from fleetbuild.ansible.connections import signal_run
 from fleetbuild.ansible.messages import plain
 from fleetbuild.ansible.playbooks import new_log
 from fleetbuild.models.hooks import HookCall, HookFailure

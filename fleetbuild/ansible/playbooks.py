@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fleetbuild.ansible._runner import config_files, private_dir, stream
-from fleetbuild.ansible.alive import connections
+from fleetbuild.ansible.connections import connections
 from fleetbuild.ansible.messages import plain, sentence, unreachable_reason
 from fleetbuild.ansible.secrets import Secrets, vault_arguments, write_private
 from fleetbuild.ansible.settings import Settings, effective_settings
@@ -132,7 +132,7 @@ class Playbooks:
         if self.stopping():  # stop was requested between two playbooks of another thread
             raise KeyboardInterrupt
         log = new_log(self.state_dir / "runs", Path(name).stem)
-        run, settings = _Run(on_event, self.silence, str(log)), effective_settings()
+        run, settings = _EventCollector(on_event, self.silence, str(log)), effective_settings()
         forks = max(1, int(self.forks * share))
         hosts = min(forks, len(limit))
         interpreters = {} if "INTERPRETER_PYTHON" in settings else dict(self.interpreters)
@@ -281,7 +281,7 @@ def _environment(settings: Settings, name: str) -> dict[str, str]:
     return env
 
 
-class _Run:
+class _EventCollector:
     """Collects a playbook's events into the outcome for each host."""
 
     def __init__(

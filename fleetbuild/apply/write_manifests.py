@@ -11,8 +11,8 @@ from pathlib import Path
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.followers import notify_up_to_date
 from fleetbuild.apply.serving import serving_now
+from fleetbuild.foreign_settings import refuse_outside
 from fleetbuild.state import write_if_changed
-from fleetbuild.surroundings import refuse_outside
 from fleetbuild.text import count
 
 

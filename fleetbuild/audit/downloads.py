@@ -15,11 +15,11 @@ from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import announced_files, content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, search_paths_of
 from fleetbuild.audit.entry_points import Unclear
+from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.search_paths import search_path_problems
 

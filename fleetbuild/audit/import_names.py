@@ -6,8 +6,8 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from fleetbuild.audit.apart import read_apart
 from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.limited_process import read_apart
 
 
 def import_names(wheel: Path) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.audit.apart import read_apart
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.entry_points import info_folder
+from fleetbuild.audit.limited_process import read_apart
 from fleetbuild.audit.models import WheelAudit
 
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.apart import read_apart
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.content import announced_files, content_table, installed_path
 from fleetbuild.audit.entry_points import Unclear, entry_points
+from fleetbuild.audit.limited_process import read_apart
 
 _NAMESPACE = re.compile(r"declare_namespace\(__name__\)|extend_path\(__path__, *__name__\)")
 # Lines that a namespace's __init__.py may have beside that call; any other line is code.

@@ -13,7 +13,13 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.apart import (
+from fleetbuild.audit.archive import BROKEN, Archive, Folder
+from fleetbuild.audit.content import content_problems, tag_problems
+from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
+from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
+from fleetbuild.audit.functions import Functions
+from fleetbuild.audit.level_names import is_dispatcher
+from fleetbuild.audit.limited_process import (
     FILE_SECONDS,
     SECONDS,
     TooMuchError,
@@ -22,12 +28,6 @@ from fleetbuild.audit.apart import (
     too_much,
     turn,
 )
-from fleetbuild.audit.archive import BROKEN, Archive, Folder
-from fleetbuild.audit.content import content_problems, tag_problems
-from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
-from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
-from fleetbuild.audit.functions import Functions
-from fleetbuild.audit.level_names import is_dispatcher
 from fleetbuild.audit.metadata import Metadata, read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelAudit, When
 from fleetbuild.audit.pieces import Found, Piece

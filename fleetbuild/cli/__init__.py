@@ -31,7 +31,7 @@ from fleetbuild.cli.commands import (
     store,
     verify,
 )
-from fleetbuild.cli.familiar import Command, SectionedGroup
+from fleetbuild.cli.foreign_options import Command, SectionedGroup
 from fleetbuild.cli.options import expand
 from fleetbuild.extension import extensions
 

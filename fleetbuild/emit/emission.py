@@ -13,12 +13,12 @@ from pathlib import Path
 from fleetbuild.emit.kinds import emit_kind
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.files import raise_if_full
+from fleetbuild.foreign_settings import refuse_outside
 from fleetbuild.models import Config, Plan, ReleaseFile
 from fleetbuild.models.serving import Serving
 from fleetbuild.store.fetch_locked import fetch_releases, lacking, way_on
 from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
-from fleetbuild.surroundings import refuse_outside
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
+from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.errors import ConfigError
 from fleetbuild.models._base import Frozen
 

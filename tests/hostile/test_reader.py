@@ -20,7 +20,7 @@ import pytest
 
 import fleetbuild
 from fleetbuild import programs
-from fleetbuild.audit import apart, audit_wheel
+from fleetbuild.audit import audit_wheel, limited_process
 from fleetbuild.audit.downloads import installed_size
 from fleetbuild.audit.entry_points import Unclear, read_entry_points
 from fleetbuild.audit.import_names import import_names
@@ -164,7 +164,7 @@ def test_an_answer_of_the_reader_has_a_limit(
 ) -> None:
     wheel = _wheel(tmp_path, a=make_elf(b"\xc3", needed=[f"lib{n:0>290}.so" for n in range(900)]))
     assert len(audit_wheel(wheel).elfs[0].needed) == 900
-    monkeypatch.setattr(apart, "MOST_ANSWER", 10_000)
+    monkeypatch.setattr(limited_process, "MOST_ANSWER", 10_000)
     assert audit_wheel(wheel).elfs == ()
 
 
@@ -207,7 +207,7 @@ def test_an_environment_is_read_in_the_separate_process(
 ) -> None:
     """An endless file, a name that is not UTF-8, one of several lines, beside a good file."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(apart, "BASE_SECONDS", 1)
+    monkeypatch.setattr(limited_process, "BASE_SECONDS", 1)
     place = tmp_path / "env/lib/site-packages"
     place.mkdir(parents=True)
     for name in (b"bad\xff.so", b"good.so", b"endless.so", b"a\n::error::b.so"):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild import Fleet, UsageError, check, default_inventory, doctor, find_config
-from fleetbuild.audit import apart
+from fleetbuild import Fleet, UsageError, default_inventory, doctor, find_config
+from fleetbuild.audit import limited_process
 from fleetbuild.audit.wheel import audit_here
 from fleetbuild.errors import ResolutionError
+from fleetbuild.extensions.check.check_stack import check
 from fleetbuild.models import TargetLibc
 from fleetbuild.plan.decide.resolution import LockRequest
 from fleetbuild.plan.resolve import backend, sandbox
@@ -254,7 +255,7 @@ def of_ansible(place: Path) -> object:
 
 def of_reader(folder: Path) -> object:
     wheel = make_wheel(folder / "read")
-    return apart.read_apart(audit_here, wheel)
+    return limited_process.read_apart(audit_here, wheel)
 
 
 def of_sandbox(_: Path) -> object:

@@ -15,7 +15,7 @@ import typer
 
 import fleetbuild
 from fleetbuild import UsageError
-from fleetbuild.cli.familiar import Command, SectionedGroup, refuse
+from fleetbuild.cli.foreign_options import Command, SectionedGroup, refuse
 from fleetbuild.cli.options import OutputOptions, expand
 from fleetbuild.cli.session import Session
 

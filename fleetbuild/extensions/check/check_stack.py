@@ -57,6 +57,7 @@ from fleetbuild.extensions.check.results import (
     verdict_from,
 )
 from fleetbuild.files import sha256_of
+from fleetbuild.foreign_settings import refuse_foreign_home
 from fleetbuild.models import Config, Facts, LockedFile
 from fleetbuild.models.verdict import VERDICT_WORDS, Verdict
 from fleetbuild.plan.decide.resolution import Resolution
@@ -67,7 +68,6 @@ from fleetbuild.recipes import GENERIC, find_recipe
 from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
 from fleetbuild.store.wheels import Store
-from fleetbuild.surroundings import refuse_foreign_home
 from fleetbuild.text import count
 
 _ASKERS = 3  # of a package that dies, that are named

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetbuild.audit.apart import SECONDS, read_apart, too_much
 from fleetbuild.audit.archive import Folder
 from fleetbuild.audit.elf import MAGIC
+from fleetbuild.audit.limited_process import SECONDS, read_apart, too_much
 from fleetbuild.errors import UsageError
 from fleetbuild.extensions.check.needs import hash_installed, read_installed, too_long
 from fleetbuild.extensions.check.results import FileResults, Results

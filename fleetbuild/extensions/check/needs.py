@@ -19,10 +19,10 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.apart import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.archive import BROKEN, Archive, Folder
 from fleetbuild.audit.elf import MAGIC
 from fleetbuild.audit.entry_points import info_folder
+from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.models import ElfAudit
 from fleetbuild.audit.pieces import find
 from fleetbuild.audit.wheel import read_elfs

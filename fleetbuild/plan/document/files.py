@@ -13,11 +13,11 @@ from pathlib import Path
 from fleetbuild.errors import Interrupted, PlanFileError
 from fleetbuild.extension import extensions
 from fleetbuild.files import raise_if_full, read_input, write_atomically
+from fleetbuild.foreign_settings import user_name
 from fleetbuild.models import Config, Install, Plan
 from fleetbuild.plan.document.serialize import dump_plan, with_digest
 from fleetbuild.plan.document.serialize import read_plan as plan_of_text
 from fleetbuild.state import StateDir, write_if_changed
-from fleetbuild.surroundings import user_name
 
 _LARGEST = 256 << 20  # bytes; a hundred thousand nodes need less
 

@@ -26,7 +26,7 @@ from fleetbuild.ansible import (
     untried_core,
 )
 from fleetbuild.errors import UsageError
-from fleetbuild.surroundings import refuse_foreign_folder, refuse_foreign_home
+from fleetbuild.foreign_settings import refuse_foreign_folder, refuse_foreign_home
 
 # "Without", "and" and "matching", without what.
 _NOTHING = re.compile("[!&]?~|[!&]")

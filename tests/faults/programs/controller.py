@@ -13,7 +13,7 @@ from typing import Any
 from fleetbuild.ansible import playbooks
 from fleetbuild.cli import main
 
-take = playbooks._Run.take
+take = playbooks._EventCollector.take
 
 
 def told(run: Any, event: Mapping[str, Any]) -> None:
@@ -25,5 +25,5 @@ def told(run: Any, event: Mapping[str, Any]) -> None:
     take(run, event)
 
 
-playbooks._Run.take = told  # type: ignore[method-assign]
+playbooks._EventCollector.take = told  # type: ignore[method-assign]
 main()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.ansible import TaskEvent, alive
+from fleetbuild.ansible import TaskEvent, connections
 from fleetbuild.ansible import playbooks as edge
 
 
@@ -29,7 +29,7 @@ def test_a_silent_host_is_reported_at_growing_intervals_until_it_answers(
     clock: list[float],
 ) -> None:
     told: list[TaskEvent] = []
-    run = edge._Run(told.append, silence=60)
+    run = edge._EventCollector(told.append, silence=60)
     run.take(event("runner_on_start"))
     seconds = []
     for _ in range(150):
@@ -54,7 +54,7 @@ def test_a_silent_host_is_reported_at_growing_intervals_until_it_answers(
 
 def test_a_lost_host_is_reported_with_its_step_and_silence(clock: list[float]) -> None:
     told: list[TaskEvent] = []
-    run = edge._Run(told.append, silence=60, log="1.log")
+    run = edge._EventCollector(told.append, silence=60, log="1.log")
     run.take(event("runner_on_start"))
     clock[0] += 61
     run.take(event("runner_on_unreachable"))
@@ -66,7 +66,7 @@ def test_a_lost_host_is_reported_with_its_step_and_silence(clock: list[float]) -
 
 
 def test_a_host_whose_playbook_is_killed_during_a_step_has_failed() -> None:
-    run = edge._Run(lambda _: None, log="1.log")
+    run = edge._EventCollector(lambda _: None, log="1.log")
     for host in "ab":
         run.take({"event": "runner_on_start", "event_data": {"host": host, "task": "Copy wheels"}})
     run.take({"event": "runner_on_ok", "event_data": {"host": "b", "task": "Copy wheels"}})
@@ -77,7 +77,7 @@ def test_a_host_whose_playbook_is_killed_during_a_step_has_failed() -> None:
 
 
 def test_a_host_lost_in_a_loop_was_silent_since_its_last_item(clock: list[float]) -> None:
-    run = edge._Run(lambda _: None, silence=60)
+    run = edge._EventCollector(lambda _: None, silence=60)
     run.take(event("runner_on_start"))
     clock[0] += 10
     run.take(event("runner_item_on_ok"))
@@ -92,7 +92,7 @@ def test_a_host_lost_in_a_loop_was_silent_since_its_last_item(clock: list[float]
 def test_a_transfer_that_stalled_says_itself_for_how_long(
     clock: list[float], kinds: list[str]
 ) -> None:
-    run = edge._Run(lambda _: None, silence=60)
+    run = edge._EventCollector(lambda _: None, silence=60)
     run.take(event("runner_on_start"))
     clock[0] += 7200  # for most of which files moved
     for kind in kinds:
@@ -105,7 +105,7 @@ def test_a_transfer_that_stalled_says_itself_for_how_long(
 
 def test_a_failed_loop_says_why_its_first_failed_item_failed() -> None:
     told: list[TaskEvent] = []
-    run = edge._Run(told.append)
+    run = edge._EventCollector(told.append)
     run.take(event("runner_on_start"))
     run.take(event("runner_item_on_ok"))
     for kind, said in (
@@ -137,14 +137,14 @@ def test_a_step_that_took_too_long_is_named() -> None:
 
 def test_keepalives_do_not_override_the_users_options(tmp_path: Path) -> None:
     mine = "-o ServerAliveInterval=5"
-    env = alive.connections({"ssh.ssh_extra_args": mine}, 60, tmp_path)
+    env = connections.connections({"ssh.ssh_extra_args": mine}, 60, tmp_path)
     assert env["ANSIBLE_SSH_EXTRA_ARGS"].startswith(f"{mine} -o ServerAliveInterval=15 ")
     assert env["ANSIBLE_SFTP_EXTRA_ARGS"] == "-o ServerAliveInterval=15 -o ServerAliveCountMax=3"
     assert not {"ANSIBLE_SSH_ARGS", "ANSIBLE_SSH_COMMON_ARGS"} & env.keys()
     assert env["ANSIBLE_SSH_CONTROL_PATH_DIR"] == str(tmp_path / "cp")
     assert env["ANSIBLE_TIMEOUT"] == "30"
     own = {"ssh.control_path_dir": "~/mine", "DEFAULT_TIMEOUT": 5}
-    own = alive.connections(own, 60, tmp_path)
+    own = connections.connections(own, 60, tmp_path)
     assert "ANSIBLE_TIMEOUT" not in own
     assert "ANSIBLE_SSH_CONTROL_PATH_DIR" not in own
 
@@ -162,7 +162,7 @@ def test_only_the_runs_own_processes_are_ended(tmp_path: Path) -> None:
                 for name in ("cmdline", "environ"):
                     while not Path(f"/proc/{process.pid}/{name}").read_bytes():
                         time.sleep(0.01)
-            alive.signal_run(tmp_path, signal.SIGTERM)
+            connections.signal_run(tmp_path, signal.SIGTERM)
             assert marked.wait(10) == shared.wait(10) == -signal.SIGTERM
             assert other.poll() is None
         finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit import apart, audit_wheel, pieces
+from fleetbuild.audit import audit_wheel, limited_process, pieces
 from fleetbuild.audit.downloads import audit_download
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.audit.wheel import audit_elf, audit_here
@@ -25,9 +25,9 @@ CODE = bytes.fromhex("62f1744858c2") * 100_000
 @pytest.fixture
 def new_reader():
     """The processes of other tests are ended, and this test's at its end."""
-    apart._end_all()
+    limited_process._end_all()
     yield
-    apart._end_all()
+    limited_process._end_all()
 
 
 def test_both_processes_find_the_same(tmp_path):
@@ -40,13 +40,13 @@ def test_both_processes_find_the_same(tmp_path):
 @pytest.mark.usefixtures("new_reader")
 def test_a_wheel_that_takes_too_long_is_refused_with_its_name(tmp_path, monkeypatch):
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(CODE)})
-    monkeypatch.setattr(apart, "WALL_SECONDS", 0.01)
+    monkeypatch.setattr(limited_process, "WALL_SECONDS", 0.01)
     audit = audit_wheel(wheel)
     assert audit.problems == ("it takes more than 20 s of processor time or 1024 MiB to read",)
     assert audit.file == wheel.name
 
 
-@pytest.mark.parametrize("kind", [apart.TooMuchError, MemoryError])
+@pytest.mark.parametrize("kind", [limited_process.TooMuchError, MemoryError])
 def test_a_file_that_takes_too_much_is_named_and_the_others_are_read(tmp_path, monkeypatch, kind):
     from fleetbuild.audit import wheel as reader  # noqa: PLC0415
 
@@ -65,8 +65,9 @@ def test_a_file_that_takes_too_much_is_named_and_the_others_are_read(tmp_path, m
 
 
 def limited(code, wheel=20, **seconds):
-    settings = "".join(f"apart.{name} = {value}\n" for name, value in seconds.items())
-    text = f"from fleetbuild.audit import apart\n{settings}apart.limit({wheel})\n{code}"
+    settings = "".join(f"limited_process.{name} = {value}\n" for name, value in seconds.items())
+    text = f"from fleetbuild.audit import limited_process\n{settings}"
+    text += f"limited_process.limit({wheel})\n{code}"
     return subprocess.run(
         [sys.executable, "-c", text],
         capture_output=True, text=True, check=False,
@@ -79,7 +80,7 @@ def test_an_interrupted_process_says_nothing_about_the_wheel(tmp_path, monkeypat
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
     ended = f"import os, signal; signal.signal({number:d}, signal.SIG_DFL)"
     ended += f"; os.kill(os.getpid(), {number:d})"  # pending until main, as if sent while it starts
-    monkeypatch.setattr(apart, "_COMMAND", f"{ended}; {apart._COMMAND}")
+    monkeypatch.setattr(limited_process, "_COMMAND", f"{ended}; {limited_process._COMMAND}")
     with pytest.raises(KeyboardInterrupt):
         audit_wheel(wheel)
 
@@ -87,7 +88,9 @@ def test_an_interrupted_process_says_nothing_about_the_wheel(tmp_path, monkeypat
 @pytest.mark.usefixtures("new_reader")
 def test_one_process_reads_one_wheel_after_the_other(tmp_path, monkeypatch):
     started = []
-    monkeypatch.setattr(apart, "_Reader", lambda new=apart._Reader: started.append(1) or new())
+    monkeypatch.setattr(
+        limited_process, "_Reader", lambda new=limited_process._Reader: started.append(1) or new()
+    )
     one = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
     for _ in range(3):
         audit_wheel(one)
@@ -100,7 +103,7 @@ def test_one_process_reads_one_wheel_after_the_other(tmp_path, monkeypatch):
 def test_a_process_that_ended_while_it_waited_is_replaced(tmp_path):
     one = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
     found = audit_wheel(one)
-    (reader,) = apart._idle
+    (reader,) = limited_process._idle
     os.kill(reader._child.pid, signal.SIGINT)  # as by Ctrl-C, which this process survived
     reader._child.wait()
     assert audit_wheel(one) == found
@@ -109,10 +112,10 @@ def test_a_process_that_ended_while_it_waited_is_replaced(tmp_path):
 @pytest.mark.usefixtures("new_reader")
 def test_memory_that_other_wheels_took_is_not_held_against_one(tmp_path, monkeypatch):
     """The process is full at its second request, and a new one reads that wheel."""
-    fill = "import json, fleetbuild.audit.apart as apart; asked = json.loads; kept = []; "
-    fill += "apart.json.loads = lambda line: kept and bytearray(2**31) or kept.append(1) or "
-    fill += f"asked(line); {apart._COMMAND}"
-    monkeypatch.setattr(apart, "_COMMAND", fill)
+    fill = "import json; asked = json.loads; kept = []; "
+    fill += "json.loads = lambda line: kept and bytearray(2**31) or kept.append(1) or "
+    fill += f"asked(line); {limited_process._COMMAND}"
+    monkeypatch.setattr(limited_process, "_COMMAND", fill)
     one = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
     assert audit_wheel(one) == audit_wheel(one)
 
@@ -127,8 +130,8 @@ def test_code_that_does_not_return_to_python_is_ended():
 def test_the_process_has_limits_on_memory_and_time():
     assert "MemoryError" in limited("bytearray(2**31)").stderr
     loop = (
-        "try:\n  with apart.turn(1):\n    while True: pass\n"
-        "except apart.TooMuchError: print('said')"
+        "try:\n  with limited_process.turn(1):\n    while True: pass\n"
+        "except limited_process.TooMuchError: print('said')"
     )
     done = limited(loop)
     assert (done.returncode, done.stdout) == (0, "said\n")

@@ -41,7 +41,7 @@ WALL_SECONDS = 900  # on a busy machine
 MEMORY = 2**30
 MOST_ANSWER = 2**26  # names of a hundred thousand kernels take a third of it
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # which the terminal's whole group gets
-_COMMAND = "from fleetbuild.audit.apart import main; main()"
+_COMMAND = "from fleetbuild.audit.limited_process import main; main()"
 
 
 class TooMuchError(Exception):
