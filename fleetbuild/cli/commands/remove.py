@@ -10,7 +10,7 @@ import typer
 from fleetbuild import UsageError
 from fleetbuild.cli import options
 
-# Named each time: what is removed from all nodes should not be a matter of what was planned last.
+# Named each time: the last plan must not decide which nodes lose their releases.
 Inventory = Annotated[
     str,
     typer.Argument(metavar="INVENTORY", help="An Ansible inventory: file, directory, script."),
