@@ -86,7 +86,7 @@ def test_labels_follow_the_release_through_apply_and_rollback(fleet: Fleet) -> N
     assert fleet.labels("two") == node_labels(second, second.groups[0])
 
     fleet.meanwhile.clear()
-    back = fleet.calls().rollback()
+    back = fleet.calls().rollback(on_event=fleet.listen)
     assert {node.state for node in back.nodes} == {"rolled_back"}
     assert fleet.meanwhile == [changing, changing]
     assert fleet.labels("one") == fleet.labels("two") == node_labels(first, group)

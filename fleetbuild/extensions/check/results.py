@@ -309,19 +309,6 @@ def unpack_readings(packed: bytes) -> dict[str, bytes]:
     return {sha256.decode(): text for sha256, text in known if same or b'"files"' not in text}
 
 
-def pack_readings(results: Iterable[FileResults]) -> bytes:
-    """Return these needs as the file that comes with fleetbuild. Files with GPU kernels are left
-    out: their names take megabytes."""
-    found = {
-        one.sha256: one.needs.model_dump_json(exclude_defaults=True)
-        for one in results
-        if one.needs and one.reader == READER and not one.needs.problems
-        if not any(elf.kernels for elf in one.needs.files)
-    }
-    lines = [str(READER), *(f"{sha256} {text}" for sha256, text in sorted(found.items()))]
-    return lzma.compress("\n".join(lines).encode(), preset=9)
-
-
 def _with_runs(results: FileResults, more: Iterable[EmulatedRun]) -> FileResults:
     """Return the results with these runs, but for CPUs on which the file ran so already."""
     known = {(run.cpu, run.python, run.beside) for run in results.runs}

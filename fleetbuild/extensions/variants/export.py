@@ -17,6 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from fleetbuild.audit.limited_process import read_apart
 from fleetbuild.files import write_atomically
 from fleetbuild.models import Plan, PlannedWheel
 from fleetbuild.store.release_files import writing
@@ -46,8 +47,15 @@ def write_variants(
                     left_out.append(f"{wheel.package} of {group.name} is left out: {why}.")
                     continue
                 level = LEVELS[wheel.target.isa]
+                name = read_apart(
+                    variant_here, stored.path, folder=str(folder), package=wheel.package,
+                    version=wheel.version, level=level,
+                )  # fmt: skip
+                if name is None:
+                    left_out.append(f"{wheel.package} of {group.name} is too large to write again.")
+                    continue
                 levels[wheel.package, wheel.version] |= {level} if level else set()
-                written.append(write_variant(stored.path, folder, wheel, level))
+                written.append(folder / name)
         for (package, version), known in levels.items():
             name = f"{package.replace('-', '_')}-{version}-variants.json"
             write_atomically(folder / name, json.dumps(_document(known), indent=1), mode=0o644)
@@ -73,14 +81,19 @@ def _document(levels: set[str]) -> dict[str, Any]:
     }
 
 
-def write_variant(source: Path, folder: Path, wheel: PlannedWheel, level: str | None) -> Path:
-    """Write a wheel under its public version, which all variants share, with its level in it."""
+def variant_here(
+    source: Path, *, folder: str, package: str, version: str, level: str | None
+) -> str:
+    """Write a wheel under its public version, which all variants share, with its level in it.
+
+    Runs in the separate process, as all that opens wheels. Returns the file's name.
+    """
     tags = source.stem.split("-")[-3:]
-    name = wheel.package.replace("-", "_")
-    dest = folder / ("-".join((name, wheel.version, *tags, *([level] if level else []))) + ".whl")
-    info = f"{name}-{wheel.version}.dist-info"
+    name = package.replace("-", "_")
+    file = "-".join((name, version, *tags, *([level] if level else []))) + ".whl"
+    info = f"{name}-{version}.dist-info"
     rows: list[tuple[str, str, object]] = []
-    part = dest.with_suffix(".part")
+    part = Path(folder, f".{file}.part")
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as new:
 
         def add(path: str, content: bytes, mode: int = 0o100644) -> None:
@@ -96,8 +109,8 @@ def write_variant(source: Path, folder: Path, wheel: PlannedWheel, level: str | 
                 continue
             content = old.read(member)
             if top.endswith(".dist-info") and rest == "METADATA":
-                version = f"Version: {wheel.version}".encode()
-                content = re.sub(rb"(?m)^Version:[^\r\n]*", version, content, count=1)
+                line = f"Version: {version}".encode()
+                content = re.sub(rb"(?m)^Version:[^\r\n]*", line, content, count=1)
             path = f"{info}/{rest}" if top.endswith(".dist-info") else member.filename
             add(path, content, member.external_attr >> 16)
         if level:
@@ -105,5 +118,5 @@ def write_variant(source: Path, folder: Path, wheel: PlannedWheel, level: str | 
         record = io.StringIO()
         csv.writer(record, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
         add(f"{info}/RECORD", record.getvalue().encode())
-    part.replace(dest)
-    return dest
+    part.replace(Path(folder, file))
+    return file

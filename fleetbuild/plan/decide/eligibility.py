@@ -161,7 +161,7 @@ def _refuse_missing_interpreter(interpreter: str | None, facts: Facts) -> None:
     if interpreter in facts.missing_interpreters:
         raise NotEligible(
             f"ansible_python_interpreter is {interpreter}, which does not exist there.",
-            "Correct it in the inventory, or remove it: fleetbuild then uses a Python that exists.",
+            "Correct it in the inventory, or remove it; then a Python that exists there is used.",
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.readings import pack_readings
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.extensions.check import check_stack, results
 from fleetbuild.extensions.check.check_stack import check, judge_wheel
@@ -22,7 +23,6 @@ from fleetbuild.extensions.check.results import (
     EmulatedRun,
     FileResults,
     Results,
-    pack_readings,
     shipped_runs,
 )
 from fleetbuild.extensions.check.show import check_table
