@@ -133,6 +133,7 @@ def test_a_group_that_stops_serves_again_what_it_served_before(fleet: Fleet) -> 
     broken = last_of(plan)
     fleet.lab.exec(broken, "touch /etc/breaks-2.0", check=True)
     result = fleet.apply(plan, rollback_on_failure=True)
+    fleet.lab.exec(broken, "rm /etc/breaks-2.0", check=True)
     assert states(result) == {**dict.fromkeys(NODES, "rolled_back"), broken: "verify_failed"}
     assert (fleet.serving(), result.exit_code) == (before, 7)
     assert fleet.drained(broken) == []
