@@ -33,7 +33,7 @@ def write_variants(
     plan: Plan, store: Store, folder: Path
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Return the files that were written, and a sentence for each wheel that was left out."""
-    written: list[Path] = []
+    written: dict[Path, None] = {}  # in their order; groups may share a wheel
     left_out: list[str] = []
     levels: dict[tuple[str, str], set[str]] = defaultdict(set)
     revoked = store.revocations.in_plan(plan)
@@ -42,8 +42,8 @@ def write_variants(
         for group in plan.groups:
             for wheel in group.wheels:
                 stored = None if group.name in revoked else store.find(wheel)
-                if stored is None or (why := _why_not(wheel)):
-                    why = why if stored else "it is not in the store"
+                why = _why_not(wheel) if stored else "it is not in the store"
+                if stored is None or why:
                     left_out.append(f"{wheel.package} of {group.name} is left out: {why}.")
                     continue
                 level = LEVELS[wheel.target.isa]
@@ -52,17 +52,18 @@ def write_variants(
                     version=wheel.version, level=level,
                 )  # fmt: skip
                 if name is None:
-                    left_out.append(f"{wheel.package} of {group.name} is too large to write again.")
+                    why = "it is too large to be written again, or the disk is full"
+                    left_out.append(f"{wheel.package} of {group.name} is left out: {why}.")
                     continue
                 levels[wheel.package, wheel.version] |= {level} if level else set()
-                written.append(folder / name)
+                written[folder / name] = None
         for (package, version), known in levels.items():
             name = f"{package.replace('-', '_')}-{version}-variants.json"
             write_atomically(folder / name, json.dumps(_document(known), indent=1), mode=0o644)
-            written.append(folder / name)
+            written[folder / name] = None
         links = "".join(f'<a href="{path.name}">{path.name}</a><br>\n' for path in written)
         write_atomically(folder / "index.html", f"<!DOCTYPE html>\n{links}", mode=0o644)
-    return tuple(dict.fromkeys(written)), tuple(left_out)
+    return tuple(written), tuple(left_out)
 
 
 def _why_not(wheel: PlannedWheel) -> str:
