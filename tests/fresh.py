@@ -22,7 +22,7 @@ from tests.lab.podman import as_root, podman_command, ulimits
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("apt", "ca-certificates", "git", "make", "python3")
 _FOLDER = CHECKOUT / ".cache" / "fresh"
-_CLONE = "root/fleetbuild"
+_CLONE = "srv/fleetbuild"  # /root is closed to other users, as whom some tests start programs
 # Debian 12 has no package with Ubuntu's keys.
 _UBUNTU = "http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring"
 _KEYS = "ubuntu-keyring_2023.11.28.1_all.deb"
@@ -102,13 +102,29 @@ def _settings(root: Path) -> set[Path]:
 
 def _in(root: Path, folders: set[Path], target: str) -> list[str]:
     """Return the command that runs a target in the system, where it can start containers."""
-    options = [f"--env={name}" for name in os.environ if _VARIABLE.fullmatch(name)]
+    options = [f"--network={_network()}"]
+    options += [f"--env={name}" for name in os.environ if _VARIABLE.fullmatch(name)]
     options += [f"--volume={folder}:{folder}:ro" for folder in folders]
     # Two commands, so that the shell stays and reaps what the tests leave, as init does.
     script = f"make --no-print-directory {target}; exit $?"
     command = [*podman_command(), "run", "--rm", "--privileged", *ulimits(), *options]
     command += ["--env=PYTEST_ARGS", f"--workdir=/{_CLONE}", "--rootfs", str(root)]
     return as_root([*command, "bash", "-c", script])
+
+
+def _network() -> str:
+    """Make a network with packets as large as this machine sends them; return its name.
+
+    Where larger ones are dropped silently, OpenSSL 3.5 waits for an answer to its first message.
+    """
+    routes = (line.split() for line in Path("/proc/net/route").read_text().splitlines())
+    link = next(route[0] for route in routes if route[1] == "00000000")
+    size = Path("/sys/class/net", link, "mtu").read_text().strip()
+    name = f"fleetbuild-fresh-{size}"
+    podman = [*podman_command(), "network"]
+    if subprocess.run(as_root([*podman, "exists", name]), check=False).returncode:
+        _as_root(*podman, "create", "--opt", f"mtu={size}", name)
+    return name
 
 
 def _as_root(*command: str | Path) -> None:
