@@ -13,7 +13,7 @@ from pathlib import Path
 PACKAGES = [
     *("podman", "runc", "netavark", "iptables", "iproute2", "mmdebstrap", "debian-archive-keyring"),
     *("openssh-client", "sshpass", "jq", "qemu-user-static", "arch-test", "nix-bin"),
-    *("ccache", "patch"),
+    *("ccache", "patch", "e2fsprogs"),
 ]
 
 
