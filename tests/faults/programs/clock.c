@@ -1,5 +1,6 @@
 /* LD_PRELOAD: adds the seconds in a file to the clock (CLOCK_REALTIME); the monotonic clock stays as it is. */
-#define _GNU_SOURCE
+/* Not _GNU_SOURCE: with it, atol needs the glibc 2.38 of the machine that compiles, which the nodes lack. */
+#define _DEFAULT_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
