@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 PACKAGES = [
-    *("podman", "runc", "netavark", "iptables", "iproute2", "mmdebstrap", "debian-archive-keyring"),
+    *("podman", "runc", "netavark", "iptables", "nftables", "iproute2", "mmdebstrap"),
+    "debian-archive-keyring",
     *("openssh-client", "sshpass", "jq", "qemu-user-static", "arch-test", "nix-bin"),
     *("ccache", "patch", "e2fsprogs"),
 ]
