@@ -23,7 +23,7 @@ from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.index_config import index_settings
 
 NEEDED_DISK = 2e9
-_TIMEOUT, _INDEX_TIMEOUT = 30, 60  # seconds
+_TIMEOUT = 60  # seconds; a busy machine takes many to start Ansible or uv
 # The interpreter's folder comes first, since a virtual environment need not be on PATH.
 PROGRAMS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
@@ -129,7 +129,7 @@ def _writable(wanted: Path, nearest: Path) -> bool:
 
 def _check_index() -> Finding:
     """Ask uv for one small package, with this user's settings, as `plan` does."""
-    problem = try_index(index_settings(), _INDEX_TIMEOUT)
+    problem = try_index(index_settings(), _TIMEOUT)
     if not problem:
         return Finding("package index", "ok", "answers")
     output = without_login(problem).splitlines()[0]

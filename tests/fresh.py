@@ -22,7 +22,7 @@ from tests.lab.podman import as_root, podman_command, ulimits
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("apt", "ca-certificates", "git", "make", "python3")
 _FOLDER = CHECKOUT / ".cache" / "fresh"
-_CLONE = "srv/fleetbuild"  # /root is closed to other users, as whom some tests start programs
+_CLONE = "srv/fleetbuild"  # other users, too: /root is closed to them
 # Debian 12 has no package with Ubuntu's keys.
 _UBUNTU = "http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring"
 _KEYS = "ubuntu-keyring_2023.11.28.1_all.deb"

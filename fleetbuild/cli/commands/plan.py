@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,19 @@ FromCluster = Annotated[
 ]
 
 
+class Format(StrEnum):
+    """Formats of the report."""
+
+    table = "table"
+    markdown = "markdown"
+
+
+FormatOption = Annotated[
+    Format,
+    typer.Option("--format", help="A table for people, or Markdown for a pull request."),
+]
+
+
 def plan(
     *,
     inventory: OptionalInventoryArgument = None,
@@ -45,6 +59,7 @@ def plan(
     captures: options.Captures = None,
     out: Out = None,
     detailed_exitcode: options.Detailed = False,
+    format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     nodes: options.NodeOptions,
     output: options.OutputOptions,
 ) -> None:
@@ -53,6 +68,10 @@ def plan(
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import plan as report
 
+        if output.json and format is not Format.table:
+            raise UsageError(
+                f"--json does not go with --format {format}.", "Leave out one of them."
+            )
         listed = packages.listed()
         if from_cluster:
             _refuse_with_cluster(
@@ -82,6 +101,8 @@ def plan(
         saved = out or steps.plan_file(run)
         if output.json:
             run.out.text(saved.read_text(encoding="utf-8"))
+        elif format is Format.markdown:
+            run.out.say(*report.markdown_lines(made))
         else:
             steps.show_plan(run, fleet, made, seconds, resolving)
             run.out.say(*report.next_lines(made, saved, output.state_dir))

@@ -10,6 +10,7 @@ from statistics import mean
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from fleetbuild.cli.show.markdown import escaped, folded, table_lines
 from fleetbuild.cli.show.output import fits
 from fleetbuild.cli.show.targets import (
     members,
@@ -84,6 +85,14 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
         return table
     cards = [Text(line, style=STYLES[symbol]) for symbol, line in _cards(plan)]
     return Text("\n").join(cards)
+
+
+def markdown_lines(plan: Plan) -> list[str]:
+    """Return the plan as Markdown: the count, and the rest folded."""
+    *attention, counts = plan_ending(plan)
+    notes = [f"- {escaped(line)}" for line in (*shared_lines(plan), *attention)]
+    table = table_lines(_table(plan))
+    return [f"**{escaped(counts)}**", "", *folded(heading(plan), [*table, "", *notes])]
 
 
 def plan_ending(

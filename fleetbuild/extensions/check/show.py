@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from fleetbuild.cli.show.markdown import escaped, table_lines
 from fleetbuild.cli.show.text import clean, count, fold, with_short_symbols
 from fleetbuild.extensions.check.report import CheckReport, CheckRow
 from fleetbuild.models.verdict import VERDICT_WORDS
@@ -58,16 +58,12 @@ def check_ending(report: CheckReport) -> list[str]:
 
 def markdown_lines(report: CheckReport) -> list[str]:
     """Return the report as Markdown, with every package that has machine code."""
-    lines = [f"| package | {' | '.join(_md(kind) for kind in report.kinds)} |"]
-    lines.append("|---" * (1 + len(report.kinds)) + "|")
-    for name, rows in _packages(report, every_row=False).items():
-        cells = [_md(_cell(rows[kind])) if kind in rows else "-" for kind in report.kinds]
-        lines.append(f"| {_md(name)} | {' | '.join(cells)} |")
+    lines = table_lines(check_table(report))
     lines.append("")
     for row, kinds in _alike(report):
-        instead = f" Instead: {_md(', '.join(row.instead))}." if row.instead else ""
+        instead = f" Instead: {escaped(', '.join(row.instead))}." if row.instead else ""
         text = f"{_package(row)} {VERDICT_WORDS[row.verdict]} on {fold(kinds)}: {_why(row)}."
-        lines.append(f"- {_md(text)}{instead}")
+        lines.append(f"- {escaped(text)}{instead}")
     return lines
 
 
@@ -124,10 +120,6 @@ def _package(row: CheckRow) -> str:
 
 def _why(row: CheckRow) -> str:
     return clean(with_short_symbols(row.where or "no reason is known"), limit=600).rstrip(".")
-
-
-def _md(text: str) -> str:
-    return re.sub(r"([\\|*_`\[\]()@#])", r"\\\1", text).replace("<", "&lt;")
 
 
 def _escaped(text: str) -> str:

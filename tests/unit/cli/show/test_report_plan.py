@@ -402,3 +402,15 @@ def test_a_wheel_that_two_groups_share_is_not_said_to_be_built_by_a_named_builde
     shown = rendered(report.plan_body(plan(groups=tuple(groups)), 200))
     assert f"the same wheel as for {groups[0].name}" in shown
     assert "build.builders" not in shown
+
+
+def test_a_plan_as_markdown_is_its_count_with_the_rest_folded():
+    hostile = PlannedNode(state="blocked", reason="</details> `x` | y\nz", fix="look")
+    made = plan(nodes={"a": hostile})
+    lines = report.markdown_lines(made)
+    assert lines[0] == f"**{report.summary_line(made)}**"
+    assert lines[1:3] == ["", "<details>"] and lines[-1] == "</details>"
+    (head,) = (at for at, line in enumerate(lines) if "| group |" in line)
+    rows = [line for line in lines[head:] if line.startswith("|")]
+    assert len({line.replace(r"\|", "").count("|") for line in rows}) == 1
+    assert r"&lt;/details> \`x\` \| y" in rows[-1]

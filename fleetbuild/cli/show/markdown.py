@@ -1,0 +1,29 @@
+"""Reports as Markdown, for a pull request: any table, and a plan with its details folded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def table_lines(table: Table) -> list[str]:
+    """Return a table as Markdown."""
+    head = [str(column.header) for column in table.columns]
+    rows = zip(*(map(str, column.cells) for column in table.columns), strict=True)
+    body = [f"| {' | '.join(escaped(cell) or ' ' for cell in row)} |" for row in (head, *rows)]
+    return [body[0], "|---" * len(head) + "|", *body[1:]]
+
+
+def folded(title: str, lines: Sequence[str]) -> list[str]:
+    """Return lines below a title that a reader unfolds."""
+    return ["<details>", f"<summary>{escaped(title)}</summary>", "", *lines, "", "</details>"]
+
+
+def escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is; a line end becomes a break."""
+    marked = re.sub(r"([\\|*_`\[\]()@#~])", r"\\\1", text.replace("&", "&amp;"))
+    return marked.replace("<", "&lt;").replace("\n", "<br>")
