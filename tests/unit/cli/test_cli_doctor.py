@@ -80,13 +80,13 @@ def test_an_impossible_directory_name_fails(here: Path, programs: Programs) -> N
 
 
 def test_a_program_that_hangs_or_does_not_start_fails(run: Run, programs: Programs) -> None:
-    programs["ansible-playbook"] = subprocess.TimeoutExpired("ansible-playbook", 30)
+    programs["ansible-playbook"] = subprocess.TimeoutExpired("ansible-playbook", 60)
     programs["ssh"] = OSError(8, "Exec format error")
     programs["uv"] = subprocess.TimeoutExpired("uv", 60)
     result = run("doctor", "--json")
     assert result.exit_code == 2
     found = {check["what"]: check for check in json.loads(result.stdout)["checks"]}
-    assert found["ansible"]["found"] == "/bin/ansible-playbook does not work: no answer within 30 s"
+    assert found["ansible"]["found"] == "/bin/ansible-playbook does not work: no answer within 60 s"
     assert found["ssh"]["found"] == "/bin/ssh does not work: Exec format error"
     assert found["package index"]["state"] == "warn"
     assert found["package index"]["found"] == "does not answer: timed out after 60 s"
