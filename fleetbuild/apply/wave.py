@@ -132,7 +132,8 @@ def _specs(
         shared = shared_parameters(run, progress, batch.group)
         for name in batch.names:
             own = _own_parameters(run, progress, manifests[name], name, in_use.get(name, {}))
-            spec = InstallSpec(**shared, **own, installer=installer_for(progress.facts[name]))
+            installer = installer_for(progress.facts[name], run.state.installer)
+            spec = InstallSpec(**shared, **own, installer=installer)
             specs[name] = spec.model_dump(mode="json", exclude_unset=True)
     return specs
 
