@@ -6,8 +6,7 @@ again once its release is verified; hardware labels stay set throughout.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -85,30 +84,6 @@ def label_targets(inventory: Inventory, config: Config, last_plan: Plan | None) 
     }
     nodes = {**called, **targets.nodes}
     return replace(targets, packages=kubernetes.package_labels, nodes=nodes)
-
-
-def matched(names: LabelTargets, there: Collection[str]) -> dict[str, str]:
-    """Return hosts whose Node has a shorter or longer name, where the match is unambiguous.
-
-    A match means that one name is the first part of the other (a and a.example.org).
-    """
-    exact = {called for called in names.nodes.values() if called in there}
-    nodes, hosts = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-    for node in set(there) - exact:
-        nodes[_first(node)].append(node)
-    for host, called in names.nodes.items():
-        if called not in exact:
-            hosts[_first(called)].append(host)
-    pairs = (
-        (mine[0], nodes[first][0])
-        for first, mine in hosts.items()
-        if len(mine) == 1 and len(nodes[first]) == 1
-    )
-    return {host: node for host, node in pairs if _first(node) in (node, names.in_cluster(host))}
-
-
-def _first(name: str) -> str:
-    return name.partition(".")[0]
 
 
 class FeatureFiles(Protocol):
