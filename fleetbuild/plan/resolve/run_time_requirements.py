@@ -49,7 +49,7 @@ def find_requirements(
         fix=f"State it in a recipe, recipes/{package.name}.yml beside fleetbuild.yml: "
         f"'extends: {package.recipe.name}', 'name: {package.name}', "
         f"'packages: [{package.name}]' and 'requires: [NAME, ...]' ([] if it requires nothing). "
-        "fleetbuild init recipe drafts one.",
+        f"Draft one: fleetbuild init recipe {package.name}=={package.version}",
     )
 
 

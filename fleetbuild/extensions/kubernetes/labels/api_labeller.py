@@ -23,10 +23,10 @@ from fleetbuild.extensions.kubernetes.labels.apply import (
     may_label,
 )
 from fleetbuild.extensions.kubernetes.labels.labeller import (
-    FeatureFiles,
     Labels,
     LabelTargets,
 )
+from fleetbuild.extensions.kubernetes.labels.nfd_labeller import NfdLabeller
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import LabelResult
 from fleetbuild.models.serving import InUse, Serving
@@ -45,7 +45,7 @@ class ApiLabeller(Follower):
         force: bool = False,
         asked: bool = False,
         state: StateDir | None = None,
-        former: FeatureFiles | None = None,
+        former: NfdLabeller | None = None,
     ) -> None:
         self._names, self._client, self._state, self._former = names, client, state, former
         controller = state.create().controller() if state else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fleetbuild.extension import Follower
 from fleetbuild.extensions.kubernetes.config import Kubernetes, kubernetes_node
@@ -21,6 +21,9 @@ from fleetbuild.extensions.kubernetes.labels.node_labels import (
 )
 from fleetbuild.extensions.kubernetes.labels.release_labels import DEFAULT, served_labels
 from fleetbuild.models import Config, Inventory, Manifest, Plan
+
+if TYPE_CHECKING:
+    from fleetbuild.extensions.kubernetes.labels.nfd_labeller import NfdLabeller
 
 Labels = Mapping[str, str]
 
@@ -86,18 +89,10 @@ def label_targets(inventory: Inventory, config: Config, last_plan: Plan | None) 
     return replace(targets, packages=kubernetes.package_labels, nodes=nodes)
 
 
-class FeatureFiles(Protocol):
-    """Feature files that NFD labelling left on nodes."""
-
-    def clear(self) -> str:
-        """Remove the feature files of earlier runs; return a sentence that names the nodes."""
-        ...
-
-
 class ManualLabels(Follower):
     """Sets no labels: the user applies the files that the last stage writes."""
 
-    def __init__(self, former: FeatureFiles) -> None:
+    def __init__(self, former: NfdLabeller) -> None:
         self._former = former
 
     def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Follower
