@@ -335,10 +335,7 @@ class Fleet:
         from fleetbuild.journal import Journal
 
         self._set_aside_damaged_result(on_event)
-        access = replace(
-            self._access(plan.install_path, plan.timeout),
-            bandwidth=plan.bandwidth,
-        )
+        access = self._access(plan.install_path, plan.timeout)
         if probed:
             access.note(self.inventory.nodes, probed)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 _PAUSE = 15  # seconds between two questions whether another controller has ended
 _LEASE = 1800  # seconds; a dead run blocks other controllers for as long
 _SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
-_AT_ONCE = 64  # nodes that get files at the same time, by default
 _IMPORT_SECONDS = 60  # for all dependencies together; the rest is not imported
 _DEPENDENCY_CHECK = """\
 # import the dependencies
@@ -275,7 +274,7 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
         "controller": run.state.controller(),
         "plan": run.plan.digest[:16],
         "space": needed_space(wheels),
-        "lease": max(_LEASE, copied // _slowest(run)),
+        "lease": max(_LEASE, copied // _SLOWEST),
         "path": run.plan.install_path,
         "release": run.plan.release,
         "release_id": str(group.release_id),
@@ -291,14 +290,6 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
         },
         **sign_release(run, progress, group, wheels),
     }
-
-
-def _slowest(run: Run) -> int:
-    """Return the bytes a second at which a copy still keeps its lease."""
-    if run.plan.bandwidth is None:
-        return _SLOWEST
-    shared_by = min(len(run.plan.nodes), _AT_ONCE)
-    return max(1, min(_SLOWEST, int(run.plan.bandwidth * 125_000 / shared_by)))
 
 
 def sign_release(
