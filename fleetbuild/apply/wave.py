@@ -16,7 +16,6 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetbuild.ansible.role_results import (
-    Failure,
     ReleaseReply,
     Reply,
     VerifyReply,
@@ -181,19 +180,14 @@ class _Install:
             _tell_failure(self._run, result, host)
 
     def _play(self, names: Sequence[str], **changes: Any) -> dict[str, Reply]:
-        """Play the playbook; nodes where a file arrived damaged get the files again, once."""
+        """Play the playbook; with `--wait`, again where another controller held the node."""
         replies = self._play_once(names, changes)
-        again = [name for name in names if _lacks_a_file(replies.get(name), self.hosts.get(name))]
-        if again:
-            replies |= self._play_once(again, changes, is_last=True)
         while self._run.wait and (held := [name for name in names if is_held(replies.get(name))]):
             sleep(_PAUSE)
             replies |= self._play_once(held, changes)
         return replies
 
-    def _play_once(
-        self, names: Sequence[str], changes: Mapping[str, Any], *, is_last: bool = False
-    ) -> dict[str, Reply]:
+    def _play_once(self, names: Sequence[str], changes: Mapping[str, Any]) -> dict[str, Reply]:
         replies: dict[str, Reply] = {}
 
         def on_event(event: TaskEvent) -> None:
@@ -204,11 +198,7 @@ class _Install:
             if not event.ended:
                 return
             reply = replies.get(event.host)
-            if reply and _lacks_a_file(reply, event.ended) and not is_last:
-                about = {"node": event.host, "group": group}
-                said = f"{reply.reason} It is sent again"
-                self._run.tell("distribute", "warning", said, **about)
-            elif self._run.wait and is_held(reply):
+            if self._run.wait and is_held(reply):
                 self._tell_held(event.host, reply.reason if reply else "")
             else:
                 self.report(self._result(event.host, replies, event.ended), event.ended)
@@ -232,12 +222,6 @@ class _Install:
     def _result(self, name: str, replies: Mapping[str, Reply], host: HostRun | None) -> NodeResult:
         before = _serving(self._run, self._progress, name)
         return _result(self._groups[name], name, replies.get(name), host, before)
-
-
-def _lacks_a_file(reply: Reply | None, host: HostRun | None) -> bool:
-    """Return whether a file arrived damaged."""
-    answers = host is not None and host.state == "failed"
-    return answers and isinstance(reply, Failure) and reply.advice == "run-to-copy"
 
 
 def _is_verified(reply: Reply | None, host: HostRun | None) -> bool:
