@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fleetbuild.errors import UsageError
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fleetbuild.models.verdict import Code, Verdict
 
 ENTRY_POINTS = "fleetbuild.extensions"
+Answer = TypeVar("Answer")
 _OWN = "fleetbuild.extensions"
 
 
@@ -359,9 +360,14 @@ def _of_others() -> Iterator[Extension]:
         yield extension
 
 
+def first_answer(ask: Callable[[Extension], Answer | None]) -> Answer | None:
+    """Return the answer of the first extension that has one, else None."""
+    return next(filter(None, map(ask, extensions())), None)
+
+
 def find_evidence(fetch: Callable[[LockedFile], Path] | None = None) -> Evidence | None:
-    """Return the evidence of the first extension that has any, else None."""
-    return next(filter(None, (each.evidence(fetch) for each in extensions())), None)
+    """Return the evidence about wheels; `fetch` is as for the hook."""
+    return first_answer(lambda each: each.evidence(fetch))
 
 
 def plan_fields(config: Config) -> dict[str, Any]:

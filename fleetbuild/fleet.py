@@ -17,7 +17,7 @@ import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.config import base_folder, config_model, find_config, load_config
 from fleetbuild.errors import BlockedError, PlanFileError, UsageError
-from fleetbuild.extension import PlanBasis, extensions
+from fleetbuild.extension import PlanBasis, extensions, first_answer
 from fleetbuild.foreign_settings import refuse_foreign_folder, refuse_foreign_home
 from fleetbuild.models import (
     Cluster,
@@ -103,8 +103,7 @@ class Fleet:
         `build.image`. Without `config`, fleetbuild.yml in the current directory is read.
         """
         config = _configuration(config, ".")
-        asked = (each.read_fleet(cluster or Cluster(), config) for each in extensions())
-        found = next(filter(None, asked), None)
+        found = first_answer(lambda each: each.read_fleet(cluster or Cluster(), config))
         if found is None:
             raise UsageError(
                 "No extension of this fleetbuild reads a cluster.", "Name an INVENTORY instead."
@@ -239,14 +238,15 @@ class Fleet:
             return facts
         basis = PlanBasis(self.inventory, facts, self.config, builders)
         timeout = (self._timeout or TIMEOUT) if asks else None
-        for extension in extensions():
-            found = extension.facts_in_image(basis, timeout=timeout, forks=self._forks)
-            if found is not None:
-                return found
-        raise UsageError(
-            "No extension of this fleetbuild builds in containers, as build.container asks.",
-            "Remove build.container, or install fleetbuild with its extensions.",
+        found = first_answer(
+            lambda each: each.facts_in_image(basis, timeout=timeout, forks=self._forks)
         )
+        if found is None:
+            raise UsageError(
+                "No extension of this fleetbuild builds in containers, as build.container asks.",
+                "Remove build.container, or install fleetbuild with its extensions.",
+            )
+        return found
 
     def save_plan(self, plan: Plan, path: Path | str | None = None) -> Path:
         """Write a plan to `path`, or to where `apply` and all later calls look for it."""
@@ -335,10 +335,7 @@ class Fleet:
         from fleetbuild.journal import Journal
 
         self._set_aside_damaged_result(on_event)
-        access = replace(
-            self._access(plan.install_path, plan.timeout),
-            bandwidth=plan.bandwidth,
-        )
+        access = self._access(plan.install_path, plan.timeout)
         if probed:
             access.note(self.inventory.nodes, probed)
         journal = Journal(self._state.journal / f"{plan.digest[:16]}.jsonl")

@@ -54,9 +54,6 @@ packages:                       # built for each group; one environment for all
 #   path: /opt/fleetbuild       # must be writable by the login user, or become is used
 #   keep: 2                     # releases that stay on a node
 
-# distribute:
-#   bandwidth: null             # Mbit/s for all files that go to nodes at the same time
-
 # rollout:
 #   canary: 1                   # how many nodes of each group go first; the weakest are chosen
 #   serial: "25%"               # nodes at a time; a list, such as [1, 5, "30%"], as in Ansible

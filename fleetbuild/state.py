@@ -106,6 +106,11 @@ class StateDir:
         return (self.root / "incoming").resolve()
 
     @property
+    def installer(self) -> Path:
+        """The program that nodes install with, packed."""
+        return self.root / "installer"
+
+    @property
     def manifests(self) -> Path:
         return self.root / "manifests"
 

@@ -87,7 +87,7 @@ class _Awaited:
 
 
 class RunPlaybook(Protocol):
-    """Runs a playbook on hosts, with this share of the forks and of the bandwidth."""
+    """Runs a playbook on hosts, with this share of the forks."""
 
     def __call__(
         self,
@@ -105,16 +105,14 @@ class Playbooks:
     """Playbooks on the hosts of one inventory; what they print is saved in state_dir/runs.
 
     `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
-    host that does not answer for `silence` seconds is unreachable. All hosts that get files at the
-    same time share `bandwidth`, in Mbit/s. Ctrl-C stops Ansible and its workers; `stopping` does
-    the same for runs outside of the main thread.
+    host that does not answer for `silence` seconds is unreachable. Ctrl-C stops Ansible and its
+    workers; `stopping` does the same for runs outside of the main thread.
     """
 
     inventory: str
     state_dir: Path
     secrets: Secrets = field(default_factory=Secrets)
     forks: int = 25
-    bandwidth: float | None = None
     interpreters: Mapping[str, str] = field(default_factory=dict)
     silence: float = SILENCE
     stopping: Callable[[], bool] = lambda: False
@@ -134,10 +132,8 @@ class Playbooks:
         log = new_log(self.state_dir / "runs", Path(name).stem)
         run, settings = _EventCollector(on_event, self.silence, str(log)), effective_settings()
         forks = max(1, int(self.forks * share))
-        hosts = min(forks, len(limit))
         interpreters = {} if "INTERPRETER_PYTHON" in settings else dict(self.interpreters)
         with private_dir() as private:
-            extravars = {**extravars, **self._limit_of_files(share, hosts)}
             arguments = [
                 *("-i", self.inventory, "--forks", str(forks)),
                 *_own_inventory(interpreters, local_hosts(self.inventory), private),
@@ -167,11 +163,6 @@ class Playbooks:
                 f"Its whole output is in {log}",
             )
         return run.hosts(limit)
-
-    def _limit_of_files(self, share: Fraction, hosts: int) -> dict[str, int]:
-        """Return the variable that limits what goes to each of this number of hosts at a time."""
-        kilobits = int((self.bandwidth or 0) * 1000 * share)
-        return {"fleetbuild_bandwidth": max(1, kilobits // hosts)} if kilobits else {}
 
 
 def new_log(folder: Path, name: str) -> Path:

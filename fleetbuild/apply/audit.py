@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleetbuild.apply.build_events import incoming
-from fleetbuild.apply.context import Progress, Run, StoredFile
+from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_of_failed_wheels
 from fleetbuild.audit import check_wheel
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
-from fleetbuild.models.stored import BuildContext
+from fleetbuild.models.stored import BuildContext, StoredWheel
 from fleetbuild.text import count
 
 
@@ -72,7 +72,7 @@ def _audit(
     assignment: BuildAssignment,
     result: WheelResult,
     delivered: tuple[Path | None, list[str]],
-) -> tuple[WheelResult, StoredFile | None]:
+) -> tuple[WheelResult, StoredWheel | None]:
     path, problems = delivered
     if problems or path is None:
         refused = _refuse(run, assignment, result, "; ".join(problems))

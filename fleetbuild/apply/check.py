@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fleetbuild.apply.context import Progress, Run, StoredFile
+from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import check_hooks
 from fleetbuild.apply.pending import (
     BuildAssignment,
@@ -24,6 +24,7 @@ from fleetbuild.apply.pending import (
 )
 from fleetbuild.errors import BlockedError, StalePlanError
 from fleetbuild.models import Facts, Node, Plan, PlannedWheel, WheelResult
+from fleetbuild.models.stored import StoredWheel
 from fleetbuild.text import fold
 
 
@@ -123,7 +124,7 @@ def _refuse_unsigned(run: Run, progress: Progress) -> None:
 
 def _assign_builds(run: Run, progress: Progress, begun: Mapping[str, str]) -> Progress:
     """Reuse the wheels in the store, and assign each other wheel to a builder."""
-    stored_wheels: dict[str, StoredFile] = {}
+    stored_wheels: dict[str, StoredWheel] = {}
     wheels: dict[str, WheelResult] = {}
     assignments: list[BuildAssignment] = []
     running = run.journal.left_running()
@@ -160,7 +161,7 @@ def _refuse_gone(wheel: PlannedWheel) -> None:
         )
 
 
-def reused(wheel: PlannedWheel, stored: StoredFile) -> WheelResult:
+def reused(wheel: PlannedWheel, stored: StoredWheel) -> WheelResult:
     """Return the result of a wheel that is taken from the store."""
     return WheelResult(
         state="reused", **wheel_identity(wheel), file=str(stored.path), sha256=stored.sha256

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.apply.pending import BuildAssignment
@@ -22,7 +22,6 @@ from fleetbuild.models import (
     Event,
     Facts,
     Inventory,
-    LockedFile,
     NodeResult,
     OnEvent,
     Plan,
@@ -37,50 +36,12 @@ from fleetbuild.models.config import Hook
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.result import LabelResult
 from fleetbuild.models.serving import Serving
-from fleetbuild.models.stored import NO_CONTEXT, BuildContext, Signer
+from fleetbuild.models.stored import Signer, StoredWheel
 from fleetbuild.probe.facts import Prober
 from fleetbuild.state import StateDir
 
-
-class StoredFile(Protocol):
-    """A wheel in the store."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def sha256(self) -> str: ...
-
-
-class Wheels(Protocol):
-    """The part of the store that an apply needs."""
-
-    def find(self, wheel: PlannedWheel) -> StoredFile | None:
-        """Return a stored wheel that fits this target, or None."""
-        ...
-
-    def add(
-        self,
-        path: Path,
-        wheel: PlannedWheel,
-        *,
-        built_on: str,
-        seconds: float,
-        context: BuildContext = NO_CONTEXT,
-    ) -> StoredFile:
-        """Store an audited wheel."""
-        ...
-
-    def missing_bytes(self, files: Iterable[LockedFile]) -> int:
-        """Return the size of the files that `fetch` would download, as far as it is known."""
-        ...
-
-    def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
-        """Return the path of a locked file; download it if needed.
-
-        `check_cancelled` is called during the download; an exception from it stops the download.
-        """
-        ...
+if TYPE_CHECKING:
+    from fleetbuild.store.wheels import Store
 
 
 @dataclass(frozen=True)
@@ -90,7 +51,7 @@ class Tools:
     probe: Prober
     find_changes: Callable[[Plan, Mapping[str, Facts]], Sequence[str]]
     run_playbook: RunPlaybook
-    wheels: Wheels
+    wheels: Store
     audit: Callable[[Path, Plan, PlannedWheel], Sequence[str]]
     import_names_of: Callable[[Path], tuple[str, ...]]
     # Signs statements about releases and wheels, if the configuration asks for that.
@@ -162,7 +123,7 @@ class Progress:
     assignments: tuple[BuildAssignment, ...] = ()
     failed_builders: Mapping[str, str] = field(default_factory=dict)  # node -> why
     wheels: Mapping[str, WheelResult] = field(default_factory=dict)  # by artifact key
-    stored_wheels: Mapping[str, StoredFile] = field(default_factory=dict)  # by artifact key
+    stored_wheels: Mapping[str, StoredWheel] = field(default_factory=dict)  # by artifact key
     files: Mapping[str, Path] = field(default_factory=dict)  # fetched, by identity
     missing: Mapping[str, FleetbuildError] = field(
         default_factory=dict

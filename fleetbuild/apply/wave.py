@@ -16,7 +16,6 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetbuild.ansible.role_results import (
-    Failure,
     ReleaseReply,
     Reply,
     VerifyReply,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 _PAUSE = 15  # seconds between two questions whether another controller has ended
 _LEASE = 1800  # seconds; a dead run blocks other controllers for as long
 _SLOWEST = 500_000  # bytes a second; a copy over a slower link may lose its lease
-_AT_ONCE = 64  # nodes that get files at the same time, by default
 _IMPORT_SECONDS = 60  # for all dependencies together; the rest is not imported
 _DEPENDENCY_CHECK = """\
 # import the dependencies
@@ -132,7 +130,8 @@ def _specs(
         shared = shared_parameters(run, progress, batch.group)
         for name in batch.names:
             own = _own_parameters(run, progress, manifests[name], name, in_use.get(name, {}))
-            spec = InstallSpec(**shared, **own, installer=installer_for(progress.facts[name]))
+            installer = installer_for(progress.facts[name], run.state.installer)
+            spec = InstallSpec(**shared, **own, installer=installer)
             specs[name] = spec.model_dump(mode="json", exclude_unset=True)
     return specs
 
@@ -181,19 +180,14 @@ class _Install:
             _tell_failure(self._run, result, host)
 
     def _play(self, names: Sequence[str], **changes: Any) -> dict[str, Reply]:
-        """Play the playbook; nodes where a file arrived damaged get the files again, once."""
+        """Play the playbook; with `--wait`, again where another controller held the node."""
         replies = self._play_once(names, changes)
-        again = [name for name in names if _lacks_a_file(replies.get(name), self.hosts.get(name))]
-        if again:
-            replies |= self._play_once(again, changes, is_last=True)
         while self._run.wait and (held := [name for name in names if is_held(replies.get(name))]):
             sleep(_PAUSE)
             replies |= self._play_once(held, changes)
         return replies
 
-    def _play_once(
-        self, names: Sequence[str], changes: Mapping[str, Any], *, is_last: bool = False
-    ) -> dict[str, Reply]:
+    def _play_once(self, names: Sequence[str], changes: Mapping[str, Any]) -> dict[str, Reply]:
         replies: dict[str, Reply] = {}
 
         def on_event(event: TaskEvent) -> None:
@@ -204,11 +198,7 @@ class _Install:
             if not event.ended:
                 return
             reply = replies.get(event.host)
-            if reply and _lacks_a_file(reply, event.ended) and not is_last:
-                about = {"node": event.host, "group": group}
-                said = f"{reply.reason} It is sent again"
-                self._run.tell("distribute", "warning", said, **about)
-            elif self._run.wait and is_held(reply):
+            if self._run.wait and is_held(reply):
                 self._tell_held(event.host, reply.reason if reply else "")
             else:
                 self.report(self._result(event.host, replies, event.ended), event.ended)
@@ -232,12 +222,6 @@ class _Install:
     def _result(self, name: str, replies: Mapping[str, Reply], host: HostRun | None) -> NodeResult:
         before = _serving(self._run, self._progress, name)
         return _result(self._groups[name], name, replies.get(name), host, before)
-
-
-def _lacks_a_file(reply: Reply | None, host: HostRun | None) -> bool:
-    """Return whether a file arrived damaged."""
-    answers = host is not None and host.state == "failed"
-    return answers and isinstance(reply, Failure) and reply.advice == "run-to-copy"
 
 
 def _is_verified(reply: Reply | None, host: HostRun | None) -> bool:
@@ -274,7 +258,7 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
         "controller": run.state.controller(),
         "plan": run.plan.digest[:16],
         "space": needed_space(wheels),
-        "lease": max(_LEASE, copied // _slowest(run)),
+        "lease": max(_LEASE, copied // _SLOWEST),
         "path": run.plan.install_path,
         "release": run.plan.release,
         "release_id": str(group.release_id),
@@ -290,14 +274,6 @@ def shared_parameters(run: Run, progress: Progress, group: PlannedGroup) -> dict
         },
         **sign_release(run, progress, group, wheels),
     }
-
-
-def _slowest(run: Run) -> int:
-    """Return the bytes a second at which a copy still keeps its lease."""
-    if run.plan.bandwidth is None:
-        return _SLOWEST
-    shared_by = min(len(run.plan.nodes), _AT_ONCE)
-    return max(1, min(_SLOWEST, int(run.plan.bandwidth * 125_000 / shared_by)))
 
 
 def sign_release(

@@ -63,7 +63,6 @@ class FleetAccess:
     timeout: float
     forks: int
     install_path: str
-    bandwidth: float | None = None
     cluster: Any = None  # that the user named, for followers
     # Set when one thread is interrupted: then the other threads start no more playbooks.
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -125,7 +124,6 @@ class FleetAccess:
             secrets=self.secrets,
             state_dir=self.state.root,
             forks=self.forks,
-            bandwidth=self.bandwidth,
             interpreters=self._interpreters,
             silence=_SILENCE_FACTOR * self.timeout,
             stopping=self.stopping.is_set,

@@ -159,17 +159,6 @@ class Install(Frozen):
     )
 
 
-class Distribute(Frozen):
-    """How files get to nodes."""
-
-    bandwidth: float | None = Field(
-        None,
-        ge=0.1,
-        description="Mbit/s for all files that go to nodes at the same time, which share it; over"
-        " SSH; default: no limit",
-    )
-
-
 class Hook(Frozen):
     """What runs for each node before or after it switches to another release."""
 
@@ -343,7 +332,6 @@ class Config(Frozen):
     grouping: Grouping = Grouping()
     build: Build = Build()
     install: Install = Install()
-    distribute: Distribute = Distribute()
     rollout: Rollout = Rollout()
 
     # The folder of the file: its paths, and the user's recipes, are relative to it.

@@ -324,7 +324,6 @@ class Plan(Frozen):
     release: str = "default"
     install_path: str = "/opt/fleetbuild"
     keep: int = 2
-    bandwidth: float | None = None  # Mbit/s for all files that go to nodes
     packages: tuple[str, ...]
     label_domain: str = "fleetbuild.dev"
     package_labels: bool = False  # whether nodes get a label for each planned package

@@ -16,7 +16,7 @@ from typing import TypeVar
 from fleetbuild.ansible import Secrets, list_inventory
 from fleetbuild.config import base_folder, with_absolute_playbooks
 from fleetbuild.errors import BlockedError, ConfigError, InventoryError, UsageError
-from fleetbuild.extension import Evidence, Members, PlanBasis, extensions, find_evidence
+from fleetbuild.extension import Evidence, Members, PlanBasis, find_evidence, first_answer
 from fleetbuild.models import Config, Event, Facts, Inventory, OnEvent, Plan, ignore, now
 from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.plan import FactsSource
@@ -181,13 +181,13 @@ def fleet_pythons(config: Config, facts: Mapping[str, Facts]) -> tuple[str, ...]
 
 def _members(names: Sequence[str], basis: PlanBasis) -> Members:
     """Return what an extension plans for in place of the nodes."""
-    for extension in extensions():
-        if members := extension.members(names, basis):
-            return members
-    raise UsageError(
-        "No extension of this fleetbuild plans for named targets.",
-        "Leave out --target and targets:, or install fleetbuild with its extensions.",
-    )
+    members = first_answer(lambda each: each.members(names, basis))
+    if members is None:
+        raise UsageError(
+            "No extension of this fleetbuild plans for named targets.",
+            "Leave out --target and targets:, or install fleetbuild with its extensions.",
+        )
+    return members
 
 
 def _refuse_revoked(packages: Sequence[Package], revoked: Revocations) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import hashlib
 import os
@@ -33,9 +32,6 @@ class ActionModule(ActionBase):
         if self._task.check_mode or not (files or wanted):
             return {"changed": bool(files or wanted)}
         self._host = task_vars["inventory_hostname"]
-        kilobits = int(self._task.args.get("bandwidth") or 0)
-        if kilobits:
-            self._limit(kilobits)
         if self._connection.transport == "ssh":
             limit_memory(_MEMORY + max((os.path.getsize(f["path"]) for f in files), default=0))
         with short_errors():
@@ -48,13 +44,6 @@ class ActionModule(ActionBase):
                 return refusal("more than fleetbuild reads", "transfer", self._host)
             except ValueError:
                 return refusal("a folder that is not a plain path", "transfer", self._host)
-
-    def _limit(self, kilobits: int) -> None:
-        """Limit what sftp and scp send, beside the options that the user gave them."""
-        for name in ("sftp_extra_args", "scp_extra_args"):
-            with contextlib.suppress(KeyError):  # a connection without ssh
-                given = self._connection.get_option(name) or ""
-                self._connection.set_option(name, f"{given} -l {kilobits}".strip())
 
     def _send(self, folder: str, files: list[dict[str, Any]]) -> dict[str, Any]:
         places = {file["sha256"]: f"{folder}/{file['sha256']}/{_name(file)}" for file in files}

@@ -35,10 +35,6 @@ options:
     description: Whether the folders belong to the user who logs in, although another one runs this.
     type: bool
     default: false
-  bandwidth:
-    description: Kbit/s at most, by the option C(-l) of C(sftp) and C(scp). 0 for no limit.
-    type: int
-    default: 0
 author: The fleetbuild authors (!UNKNOWN)
 """
 

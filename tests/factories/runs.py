@@ -320,11 +320,9 @@ def answer(
     on_event(event(host, "Result", {"active": True} | reply if of == "install" else facts))
 
 
-_DAMAGED = "It arrived damaged.", "Run again; it is copied again.", "run-to-copy"
 _HELD = "A run of ann is changing these.", "Wait for that run.", "wait-for-run"
 _FULL = "The disk is full.", "Make room.", ""
 _FAILURES = {
-    **dict.fromkeys(("damaged file", "damaged once"), _DAMAGED),
     **dict.fromkeys(("held", "held once"), _HELD),
     **dict.fromkeys(("install", "install, end", "install, lost"), _FULL),
 }

@@ -228,3 +228,49 @@ def test_root_needs_no_namespaces_of_users_and_a_refusal_names_them_to_a_user() 
         "this machine does not allow one: user namespaces are not allowed:"
         " unshare: Operation not permitted\n"
     )
+
+
+needs_sandbox = pytest.mark.skipif(
+    sandbox.why_unavailable() is not None,
+    reason=f"needs a sandbox: {sandbox.why_unavailable()}",
+)
+
+
+@needs_sandbox
+def test_code_that_sleeps_is_ended(monkeypatch):
+    monkeypatch.setattr(sandbox, "_SECONDS", 2)
+    with pytest.raises(sandbox.SandboxError, match="did not end within 2 s"):
+        sandbox.run_confined([str(sandbox.PYTHON), "-c", "import time; time.sleep(600)"], {})
+
+
+KERNEL = """
+import ctypes, os, socket
+library = ctypes.CDLL(None, use_errno=True)
+numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
+for name, number in zip(("add_key", "request_key", "keyctl"), numbers):
+    ctypes.set_errno(0)
+    # keyctl: the id of the session's keyring
+    library.syscall(*map(ctypes.c_long, (number, 0, -3, 0, 0, 0)))
+    print(name, ctypes.get_errno())
+library.syscall(*map(ctypes.c_long, (425, 1, 0)))
+print("io_uring", ctypes.get_errno())
+for family in (socket.AF_VSOCK, socket.AF_UNIX, socket.AF_INET):
+    try:
+        socket.socket(family, socket.SOCK_STREAM).close()
+        print(family.name, "open")
+    except OSError as problem:
+        print(family.name, problem.errno)
+try:
+    print("keys", open("/proc/keys").read())
+except OSError as problem:
+    print("keys", problem)
+"""
+
+
+@needs_sandbox
+def test_code_reaches_neither_the_kernels_keys_nor_the_host_of_this_machine():
+    said = sandbox.run_confined([str(sandbox.PYTHON), "-I", "-c", KERNEL], {})
+    refused = ("add_key", "request_key", "keyctl", "io_uring", "AF_VSOCK")
+    assert said.splitlines() == [
+        *(f"{name} 1" for name in refused), "AF_UNIX open", "AF_INET open", "keys ",
+    ]  # fmt: skip

@@ -165,8 +165,6 @@ class RunRules:
         self._first = len(nodes.switches)
         self._waves: defaultdict[str, list[list[str]]] = defaultdict(list)
         self._ended: dict[str, str] = {}  # node -> how its install ended
-        self._damaged: set[str] = set()  # nodes where a file has just arrived damaged
-        self._again: set[str] = set()  # nodes that got such a file a second time
         self._under_way: set[str] = set()
         self._builds: set[tuple[str, str]] = set()
 
@@ -183,24 +181,12 @@ class RunRules:
         elif playbook == "install.yml" and plan is not None:
             waves = defaultdict[str, list[str]](list)  # a playbook has one wave of each group
             for node in jobs:
-                if node in self._damaged:
-                    self._begins_again(node)
-                else:
-                    waves[plan.groups_by_node[node].name].append(node)
+                waves[plan.groups_by_node[node].name].append(node)
             for group, names in waves.items():
                 if all(jobs[name].get("verify", True) for name in names):
                     self._wave_begins(group, names, jobs[names[0]]["release_id"])
                 else:
                     assert not set(names) - self._ended.keys(), f"{names} were not verified"
-
-    def _begins_again(self, node: str) -> None:
-        """Check that a node gets its files again only after a failure, and once."""
-        self._damaged.remove(node)
-        assert node not in self._again, f"{node}: installed three times in one run"
-        assert self._ended.pop(node, "") == "failed", f"{node}: installed twice in one run"
-        self._again.add(node)
-        self.controller.world.tell(f"{node} gets its files again")
-        self._under_way.add(node)
 
     def _wave_begins(self, group: str, names: list[str], release_id: str) -> None:
         assert self.plan
@@ -243,8 +229,6 @@ class RunRules:
             states = {"ok": "good", "failed": "failed", "unreachable": "unreachable"}
             self._ended |= {name: states[host.state] for name, host in done.items()}
             self._under_way -= done.keys()
-            damaged = {name for name, host in done.items() if "arrived damaged" in host.message}
-            self._damaged = self._damaged - done.keys() | (damaged - self._again)
 
     def result(self, result: Result) -> None:
         """Check that what a run says of its nodes is true."""

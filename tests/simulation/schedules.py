@@ -420,7 +420,7 @@ class Schedule:
             controller.bad_hooks.clear()
         for node in self.nodes.values():
             node.hold = 0.0
-            node.full, node.liar, node.fuse = False, "", None
+            node.full, node.cuts, node.liar, node.fuse = False, False, "", None
             node.still_until = node.down_until = 0.0
             self.rules.healed(node)
 

@@ -6,10 +6,9 @@ warnings; later a result for each wheel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from fleetbuild.ansible import ansible_dir
@@ -118,20 +117,18 @@ def store_built_wheels(store: FleetStore, folder: Path) -> tuple[WheelResult, ..
 def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResult, ...]:
     """Audit and store the wheels that Jobs left in this folder, as if nodes had built them.
 
-    `folder` has a folder per wheel, named after its artifact key, or is one wheel file.
+    `folder` has a folder per wheel, named after its artifact key.
     """
-    if not folder.exists():
+    if not folder.is_dir():
         raise UsageError(
-            f"{folder} does not exist.", "Name the folder that the wheels were copied to."
+            f"{folder} is not a folder.", "Name the folder that the wheels were copied to."
         )
     wanted = {key_of(wheel): wheel for wheel, _ in _wheels(plan)}
-    homes = {child.name: child for child in _children(folder) if child.is_dir()}
+    homes = {child.name: child for child in sorted(folder.iterdir()) if child.is_dir()}
     results = [
         _add_wheel(plan, wheel, homes[key], store) for key, wheel in wanted.items() if key in homes
     ]
-    loose = [child for child in _children(folder) if child.is_file()]
-    strange = [home for name, home in homes.items() if name not in wanted and _wheels_in(home)]
-    results += [_loose(plan, wanted.values(), path, store) for path in loose]
+    strange = [folder, *(home for name, home in homes.items() if name not in wanted)]
     results += [_unwanted(plan, path) for home in strange for path in _wheels_in(home)]
     if not results:
         raise UsageError(
@@ -141,13 +138,6 @@ def add_built_wheels(plan: Plan, folder: Path, store: Store) -> tuple[WheelResul
             + ".",
         )
     return tuple(results)
-
-
-def _children(folder: Path) -> list[Path]:
-    """Return folders and wheels, or the wheel file that the user named."""
-    if not folder.is_dir():
-        return [folder]
-    return [path for path in sorted(folder.iterdir()) if path.is_dir() or _is_wheel(path)]
 
 
 def _wheels_in(folder: Path) -> list[Path]:
@@ -162,21 +152,6 @@ def _is_wheel(path: Path) -> bool:
     return path.suffix == ".whl" and path.is_file()
 
 
-def _loose(plan: Plan, wanted: Iterable[PlannedWheel], path: Path, store: Store) -> WheelResult:
-    """Store a wheel file that is not in a folder of its own, if it is one of the plan's wheels."""
-    name, _, rest = path.name.partition("-")
-    version = rest.partition("-")[0]
-    for wheel in wanted:
-        same = canonicalize_name(name) == canonicalize_name(wheel.package)
-        if (
-            same
-            and version == wheel.wheel_version
-            and not audit_findings(path, plan, wheel, store.revocations)
-        ):
-            return _stored(plan, wheel, path, BuildInputs(), store)
-    return _unwanted(plan, path)
-
-
 def _unwanted(plan: Plan, path: Path) -> WheelResult:
     builds = [f"{wheel.package} {wheel.wheel_version}" for wheel, _ in _wheels(plan)]
     shown = ", ".join(builds[:5]) + (f" and {len(builds) - 5} more" if len(builds) > 5 else "")
@@ -185,8 +160,8 @@ def _unwanted(plan: Plan, path: Path) -> WheelResult:
         wheel_version="",
         artifact_key="",
         state="refused",
-        reason=f"It is not in the last plan, which builds {shown or 'nothing'}",
-        fix="Plan for it first, or remove it from the folder",
+        reason=f"It is in no folder of a wheel of the last plan, which builds {shown or 'nothing'}",
+        fix="Plan for it first, copy its Job's whole folder, or remove it",
     )
 
 

@@ -11,7 +11,7 @@ from fleetbuild.apply.serving import serving_now
 from fleetbuild.extensions.kubernetes.api import connect
 from fleetbuild.extensions.kubernetes.api.events import record_events
 from fleetbuild.extensions.kubernetes.api.nodes import list_nodes
-from fleetbuild.extensions.kubernetes.labels.api_labeller import ALIAS, ApiLabeller, result_of
+from fleetbuild.extensions.kubernetes.labels.api_labeller import ApiLabeller, result_of
 from fleetbuild.extensions.kubernetes.labels.apply import (
     Labelling,
     WantedLabels,
@@ -27,7 +27,6 @@ from fleetbuild.extensions.kubernetes.labels.changes import (
 from fleetbuild.extensions.kubernetes.labels.labeller import (
     Labels,
     LabelTargets,
-    matched,
     targets_of_plan,
 )
 from fleetbuild.extensions.kubernetes.labels.release_labels import (
@@ -49,7 +48,7 @@ class Labelled(Frozen):
 
     nodes: tuple[LabelResult, ...] = ()
     nodes_without_host: tuple[str, ...] = ()  # Nodes that match no host
-    remarks: tuple[str, ...] = ()  # how hosts were matched to Nodes
+    remarks: tuple[str, ...] = ()  # such as why changes were not recorded
     changes: tuple[str, ...] = ()  # since the last labelling, if somebody asked for them
 
     @property
@@ -75,8 +74,6 @@ def compare_labels(
     with connect(cluster) as client:
         nodes = list_nodes(client)
     names = replace(names, nodes={**{name: name for name in found}, **names.nodes})
-    alias = matched(names, nodes)
-    names = replace(names, nodes={**names.nodes, **alias})
     compared = {}
     fix = "verify" if by == "nfd" else "emit labels --apply"
     for name, status in found.items():
@@ -86,9 +83,6 @@ def compare_labels(
         labels = node.labels if node else None
         status_ = status.model_copy(update={"labels_fix": fix})
         compared[name] = with_labels(status_, labels, current, names)
-        if name in alias:
-            sentence = f"{compared[name].labels_sentence} {ALIAS}".strip()
-            compared[name] = compared[name].model_copy(update={"labels_sentence": sentence})
     hosts = {names.in_cluster(name) for name in found}
     others = () if limited else sorted(nodes.keys() - hosts)
     statuses = (status_without_host(name, nodes[name].labels, names) for name in others)
@@ -181,7 +175,6 @@ def label(
         labelled = Labelled(
             nodes=tuple(api.settle(release).values()),
             nodes_without_host=api.nodes_without_host(),
-            remarks=api.remarks(),
         )
         if not (events or metrics):
             return labelled
@@ -197,7 +190,7 @@ def label(
     return labelled.model_copy(
         update={
             "changes": tuple(f"{each.reason}: {each.node}: {each.note}" for each in changes),
-            "remarks": (*labelled.remarks, *filter(None, [missing])),
+            "remarks": tuple(filter(None, [missing])),
         }
     )
 

@@ -331,9 +331,7 @@ def emit_policy(
 
 Built = Annotated[
     Path,
-    typer.Argument(
-        metavar="DIR", help="The folder with the Jobs' wheels, one folder per wheel, or one wheel."
-    ),
+    typer.Argument(metavar="DIR", help="The folder with the Jobs' wheels, one folder per wheel."),
 ]
 
 

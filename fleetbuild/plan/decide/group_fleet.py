@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.extension import Members, extensions
+from fleetbuild.extension import Members, first_answer
 from fleetbuild.models import PYTORCH, Config, Facts, Inventory, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.plan import MergedTargets
@@ -86,15 +86,13 @@ def _merged(
 ) -> MergedTargets | None:
     """Return what an extension made of these targets, if one did."""
     features = {name: eligibility[name].features for name in targets}
-    for extension in extensions():
-        if merged := extension.merge(targets, features, facts, packages, config):
-            return merged
-    if key := config.grouping.merges:
+    merged = first_answer(lambda each: each.merge(targets, features, facts, packages, config))
+    if merged is None and (key := config.grouping.merges):
         raise ConfigError(
             f"No extension of this fleetbuild merges groups, as grouping.{key} asks.",
             f"Remove grouping.{key.partition(':')[0]}, or install fleetbuild with its extensions.",
         )
-    return None
+    return merged
 
 
 def _without_nodes(group: DraftGroup, members: Members) -> DraftGroup:

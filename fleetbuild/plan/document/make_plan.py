@@ -153,7 +153,6 @@ def make_plan(
         release=config.release,
         install_path=config.install.path,
         keep=config.install.keep,
-        bandwidth=config.distribute.bandwidth,
         packages=tuple(package.text for package in packages),
         **plan_fields(config),
         build_image=config.build.image,

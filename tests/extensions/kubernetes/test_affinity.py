@@ -1,4 +1,4 @@
-"""Pods are scheduled where their group's wheels run, by our labels or by others' labels alone."""
+"""Pods are scheduled where their group's wheels run, by our labels."""
 
 import json
 
@@ -11,12 +11,11 @@ from fleetbuild.errors import UsageError
 from fleetbuild.extensions.kubernetes.labels.affinity import (
     affinity,
     gpu_limits,
-    label_limits,
     pod_fields,
     selector,
 )
 from fleetbuild.extensions.kubernetes.labels.classes import class_of_target
-from fleetbuild.extensions.kubernetes.labels.features import rung_flags, rung_labels
+from fleetbuild.extensions.kubernetes.labels.features import rung_flags
 from fleetbuild.extensions.kubernetes.labels.node_labels import node_labels
 from fleetbuild.extensions.kubernetes.labels.rules import node_feature_rule
 from fleetbuild.extensions.kubernetes.manifests.options import Delivery
@@ -30,32 +29,10 @@ from tests.factories.plans import make_group, make_plan
 from tests.factories.scheduler import allowed, score
 from tests.factories.schemas import NEWEST, OLDEST, accept
 
-CPUID = "feature.node.kubernetes.io/cpu-cpuid."
-# NFD's default attributeBlacklist, as its documentation has it.
-HIDDEN = {
-    *("AVX10", "BMI1", "BMI2", "CLMUL", "CMOV", "CX16", "ERMS", "F16C", "HTT", "LZCNT", "MMX"),
-    *("MMXEXT", "NX", "POPCNT", "RDRAND", "RDSEED", "RDTSCP", "SGX", "SGXLC", "SSE", "SSE2"),
-    *("SSE3", "SSE4", "SSE42", "SSSE3", "TDX_GUEST"),
-}
-LEVELS = {"x86-64-v2": "X86_64_V2", "avx2": "X86_64_V3", "avx512": "X86_64_V4"}
-
 
 def platform(rung):
     arch = {"x86_64": "amd64", "aarch64": "arm64"}[RUNGS[rung].arch]
     return {"kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
-
-
-def labelled_by_nfd(rung, *sms, levels=True):
-    """The labels of a node without fleetbuild: NFD's as it comes, and GFD's."""
-    known = RUNGS[rung]
-    flags = report(known.arch, known.features).flags["cpu.cpuid"] - HIDDEN
-    if levels:
-        flags |= {LEVELS[step.name] for step in known.lineage if step.name in LEVELS}
-    gpu = {}
-    if sms:  # one of them: it describes no more
-        major, minor = sms[0].split(".")
-        gpu = {"nvidia.com/gpu.compute.major": major, "nvidia.com/gpu.compute.minor": minor}
-    return {**platform(rung), **{CPUID + flag: "true" for flag in flags}, **gpu}
 
 
 def labelled_by_rules(plan, rung, *sms):
@@ -118,70 +95,9 @@ def test_among_one_class_nothing_is_preferred():
     assert list(node) == ["requiredDuringSchedulingIgnoredDuringExecution"]
 
 
-# By labels of NFD and GFD alone ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("built", [f"cpu-{rung}" for rung in RUNGS])
-@pytest.mark.parametrize("rung", RUNGS)
-def test_labels_of_nfd_distinguish_the_rungs(built, rung):
-    plan = plan_of(built)
-    (group,) = plan.groups
-    runs = RUNGS[group.target.isa] <= RUNGS[rung]
-    node = labelled_by_nfd(rung)
-    assert allowed({"nodeSelector": selector(plan, group, "nfd")}, node) == runs
-    assert allowed({"affinity": affinity(plan, plan.groups, "nfd")}, node) == runs
-
-
-@pytest.mark.parametrize("rung", [name for name in RUNGS if name != "x86-64-v2"])
-def test_older_nfd_suffices_except_for_the_rung_that_it_hides(rung):
-    node = labelled_by_nfd(rung, levels=False)
-    plan = plan_of(f"cpu-{rung}")
-    assert allowed({"nodeSelector": selector(plan, plan.groups[0], "nfd")}, node)
-    v2 = plan_of("cpu-x86-64-v2")
-    assert not allowed({"nodeSelector": selector(v2, v2.groups[0], "nfd")}, node)
-    (told,) = label_limits(v2.groups[0].target)
-    assert "NFD 0.19" in told
-
-
-def test_gpus_are_selected_by_labels_of_gfd():
-    plan = plan_of("sm80.sm86-avx2", "sm90-avx2")
-    both, hopper = plan.groups
-    pod = {"affinity": affinity(plan, [both], "nfd")}
-    assert allowed(pod, labelled_by_nfd("avx512", "8.0"))
-    assert allowed(pod, labelled_by_nfd("avx2", "8.6"))
-    assert not allowed(pod, labelled_by_nfd("avx2", "8.9"))
-    assert not allowed(pod, labelled_by_nfd("avx2"))
-    assert not allowed(pod, labelled_by_nfd("avx", "8.6"))
-    one = {"nodeSelector": selector(plan, hopper, "nfd")}
-    assert allowed(one, labelled_by_nfd("avx2", "9.0"))
-    assert not allowed(one, labelled_by_nfd("avx2", "8.0"))
-    either = {"affinity": affinity(plan, plan.groups, "nfd")}
-    by_sm = [score(either, labelled_by_nfd("avx2", sm)) for sm in ("9.0", "8.6", "8.9")]
-    assert by_sm == [100, 50, 0]
-
-
-def test_better_rungs_are_preferred_by_others_labels_too():
-    plan = plan_of("cpu-avx", "cpu-avx2", "cpu-avx512")
-    pod = {"affinity": affinity(plan, plan.groups, "nfd")}
-    scores = [score(pod, labelled_by_nfd(rung)) for rung in ("avx", "avx2", "avx512", "amx")]
-    assert scores == sorted(scores)
-    assert scores[0] < scores[1] < scores[2] == scores[3]
-
-
-def test_limits_of_labels_are_stated():
-    told = " ".join(label_limits(target_of("sm80.sm86-avx2")))
-    assert "BMI1, BMI2, F16C, LZCNT" in told
-    assert "X86_64_V3" in told
-    assert "one kind of GPU per node" in told
-    assert label_limits(target_of("cpu-x86-64")) == ()
-    assert label_limits(target_of("cpu-armv9")) == ()
-
-
 def test_every_feature_of_every_rung_has_a_name():
     for rung in RUNGS.values():
         assert len(set(rung_flags(rung))) == max(1, len(rung.features))
-        shown = {label.removeprefix(CPUID) for label in rung_labels(rung)}
-        assert not shown & HIDDEN
 
 
 # What a pod with GPUs needs beside ---------------------------------------------------------------
@@ -200,11 +116,10 @@ def test_gpu_limits_tolerations_and_runtime_class():
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-@pytest.mark.parametrize("file", ["affinity.yaml", "affinity-nfd.yaml"])
-def test_the_api_accepts_the_snippets(file, version):
+def test_the_api_accepts_the_snippets(version):
     plan = plan_of("sm75.sm80-avx512", "sm86-avx2", "cpu-avx2", "cpu-armv9", "cpu-x86-64-v2")
-    text = snippets(plan, runtime_class="nvidia")[file]
-    assert text == snippets(plan, runtime_class="nvidia")[file]
+    text = snippets(plan, runtime_class="nvidia")["affinity.yaml"]
+    assert text == snippets(plan, runtime_class="nvidia")["affinity.yaml"]
     documents = [each for each in yaml.safe_load_all(text) if each]
     assert len(documents) == len(plan.groups) + 2  # GPU groups together, and CPU groups
     for each in documents:
@@ -231,10 +146,9 @@ def test_a_snippet_agrees_with_affinity():
     assert len(documents) == 4  # there is but one CPU group
 
 
-@pytest.mark.parametrize("file", ["affinity.yaml", "affinity-nfd.yaml"])
-def test_a_pod_for_any_gpu_group_asks_for_a_gpu_as_one_for_a_single_group_does(file):
+def test_a_pod_for_any_gpu_group_asks_for_a_gpu_as_one_for_a_single_group_does():
     plan = plan_of("sm75-avx512", "sm86-avx2", "cpu-avx2", "cpu-armv9")
-    text = snippets(plan, runtime_class="nvidia")[file]
+    text = snippets(plan, runtime_class="nvidia")["affinity.yaml"]
     *_, one, any_gpu, any_cpu = [each for each in yaml.safe_load_all(text) if each]
     assert {**any_gpu, "affinity": None} == {
         "affinity": None,

@@ -42,7 +42,7 @@ def test_manifests_cover_the_nodes_that_the_result_verified(tmp_path: Path) -> N
     unverified = fleet.emit("nfd", plan=PLAN).files
     assert not any("/release=" in text for text in unverified.values())
     affinity = fleet.emit("affinity", plan=PLAN, out=tmp_path / "out")
-    assert set(affinity.files) == {"affinity.yaml", "affinity-nfd.yaml"}
+    assert set(affinity.files) == {"affinity.yaml"}
     assert {path.name: path.read_text() for path in affinity.paths} == affinity.files
     StateDir(tmp_path).save_result(result, started="2026-01-01T00:00:00+00:00")
     fleet.save_plan(PLAN)

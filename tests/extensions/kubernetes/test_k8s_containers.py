@@ -66,7 +66,7 @@ def test_each_group_has_the_inputs_of_its_image():
     plan = six_nodes()
     files = containers(plan, IMAGES, wheels_of(plan))
     names = [group.name for group in plan.groups]
-    parts = ("Containerfile", "requirements.txt", "image-compatibility.yaml")
+    parts = ("Containerfile", "requirements.txt")
     assert list(files) == sorted(["build.sh", *(f"{n}/{part}" for n in names for part in parts)])
     text = files["cpu-avx2-cp311/Containerfile"]
     assert "ARG BASE=docker.io/library/python:3.11-bookworm\n" in text
@@ -224,8 +224,7 @@ def test_groups_without_wheels_or_base_are_left_out():
     odd = make_target(libc=TargetLibc(family="glibc", floor="2.99"))
     plan = make_plan((make_group(("a",), odd), make_group(("b",), make_target(isa="avx"))))
     assert list(containers(plan, IMAGES, wheels_of(plan))) == [
-        "build.sh", "cpu-avx-cp311/Containerfile",
-        "cpu-avx-cp311/image-compatibility.yaml", "cpu-avx-cp311/requirements.txt",
+        "build.sh", "cpu-avx-cp311/Containerfile", "cpu-avx-cp311/requirements.txt",
     ]  # fmt: skip
     script = containers(plan, IMAGES, {})["build.sh"]
     assert "Builds the images of no group" in script

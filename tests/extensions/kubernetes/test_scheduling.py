@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -18,17 +15,11 @@ from fleetbuild.extensions.kubernetes.emit.karpenter import node_pools
 from fleetbuild.extensions.kubernetes.emit.kueue import resource_flavors
 from fleetbuild.extensions.kubernetes.labels.classes import classes
 from fleetbuild.extensions.kubernetes.labels.node_facts import NOT_PUBLISHED
-from fleetbuild.extensions.kubernetes.manifests.containerfile import containers
-from fleetbuild.extensions.kubernetes.manifests.image_compatibility import image_compatibility
-from fleetbuild.extensions.kubernetes.manifests.options import Delivery
 from fleetbuild.models import Plan
 from fleetbuild.store.wheels import Store
-from tests.factories.data import NFD_CRDS
 from tests.factories.hardware_classes import plan_of
-from tests.factories.nfd_master import matches
-from tests.factories.nfd_worker import report
-from tests.factories.plans import gpu_fleet, six_nodes, wheels_of
-from tests.factories.schemas import NEWEST, accept, accept_custom, strict
+from tests.factories.plans import gpu_fleet, six_nodes
+from tests.factories.schemas import NEWEST, accept, accept_custom
 
 NODE_CLASS = "karpenter.k8s.aws/EC2NodeClass/default"
 GPUS = plan_of("sm80.sm90-avx512", "sm86-avx2", "cpu-avx2", "cpu-armv8.2")
@@ -147,77 +138,6 @@ def test_node_groups_of_cluster_autoscaler() -> None:
 def test_an_invalid_node_class_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a node class"):
         node_pools(plan_of("cpu-avx2"), text)
-
-
-# Image compatibility ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["cpu-avx2", "sm80.sm90-avx512", "sm87-armv8.2"])
-def test_nfd_accepts_the_compatibility_of_an_image(name: str) -> None:
-    (group,) = plan_of(name).groups
-    document = yaml.safe_load(image_compatibility(group))
-    (entry,) = document.pop("compatibilities")
-    assert document == {"version": "v1alpha1"}
-    assert entry.keys() == {"description", "rules"}
-    crds = yaml.safe_load_all(NFD_CRDS.read_text())
-    crd = next(each for each in crds if each["spec"]["names"]["kind"] == "NodeFeatureGroup")
-    (schema,) = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"]]
-    rules = schema["properties"]["spec"]["properties"]["featureGroupRules"]
-    jsonschema.validate(entry["rules"], strict(rules))
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate([{**entry["rules"][0], "labels": {}}], strict(rules))
-
-
-def test_a_node_is_compatible_where_the_wheels_run() -> None:
-    (group,) = plan_of("sm86-avx2").groups
-    (entry,) = yaml.safe_load(image_compatibility(group))["compatibilities"]
-    features = group.target.features
-
-    def compatible(*args: Any, **more: Any) -> bool:
-        node = report(*args, **more)
-        return all(matches(rule, node) for rule in entry["rules"])
-
-    assert compatible("x86_64", features, ("0302 10de:2230",), driver=True)
-    assert not compatible("x86_64", features, ("0302 10de:2230",), driver=False)
-    assert not compatible("x86_64", features, ("0302 10de:20b0",), driver=True)  # SM 8.0
-    assert not compatible("x86_64", set(features) - {"avx2"}, ("0302 10de:2230",), driver=True)
-
-
-def test_the_script_attaches_compatibility_to_pushed_images(tmp_path: Any) -> None:
-    plan = plan_of("cpu-avx2")
-    delivery = Delivery(way="image", image_prefix="registry.example.com/f")
-    for name, text in containers(plan, delivery, wheels_of(plan)).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (group,) = plan.groups
-    log = tmp_path / "log"
-    tools = tmp_path / "bin"
-    tools.mkdir()
-
-    def push() -> str:
-        log.write_text("")
-        ran = subprocess.run(
-            ["/bin/sh", str(tmp_path / "build.sh"), "--push"],
-            env={"PATH": f"{tools}", "ENGINE": "engine", "LOG": str(log)},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return ran.stderr
-
-    (tools / "dirname").symlink_to(shutil.which("dirname") or "")
-    for tool in ("engine", "oras"):
-        (tools / tool).write_text(f'#!/bin/sh\necho {tool} "$@" >>"$LOG"\n')
-        (tools / tool).chmod(0o755)
-    assert not push()
-    attached = [line for line in log.read_text().splitlines() if line.startswith("oras")]
-    image = f"registry.example.com/f:{group.name}-{group.release_id}"
-    file = f"./{group.name}/image-compatibility.yaml"
-    kind = "application/vnd.nfd.image-compatibility"
-    assert attached == [
-        f"oras attach --artifact-type {kind}.v1alpha1 {each} {file}:{kind}.spec.v1alpha1+yaml"
-        for each in (image, f"{image}-volume")
-    ]
-    (tools / "oras").unlink()
-    assert f"oras is not installed, so {file} is not attached to {image}" in push()
 
 
 # Rules --------------------------------------------------------------------------------------------

@@ -1,14 +1,13 @@
 import errno
 import json
 import subprocess
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from fleetbuild.ansible import find_program
 from fleetbuild.ansible._runner import capture, stream
-from fleetbuild.ansible.playbooks import Playbooks, as_literal
+from fleetbuild.ansible.playbooks import as_literal
 from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.models import Facts, Login, Node, Python
@@ -70,27 +69,6 @@ def test_an_interpreter_path_with_other_characters_is_not_used(
     known = tuple(Python(path=path, version="3.11.2", soabi=soabi) for path in paths)
     node = Node(name="a", login=Login(host="a"))
     assert interpreter_for_modules(node, Facts(pythons=known)) == chosen
-
-
-def test_hosts_of_all_playbooks_share_the_bandwidth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[dict[str, int]] = []
-
-    def stream(_: str, arguments: list[str], **__: object) -> int:
-        file = next(word[1:] for word in arguments if word.endswith("extravars.json"))
-        given.append(json.loads(Path(file).read_text()))
-        return 0
-
-    monkeypatch.setattr("fleetbuild.ansible.playbooks.stream", stream)
-    half, whole = Fraction(1, 2), Fraction(1)
-    limits: list[tuple[float | None, Fraction]] = [(8, whole), (8, half), (None, whole)]
-    for bandwidth, share in limits:
-        Playbooks(inventory="a,b,", state_dir=tmp_path, bandwidth=bandwidth).run(
-            "install.yml", limit=["a", "b"], extravars={"fleetbuild_installs": {}},
-            on_event=lambda _: None, share=share,
-        )  # fmt: skip
-    assert [each.get("fleetbuild_bandwidth") for each in given] == [4000, 2000, None]
 
 
 def test_a_program_that_a_signal_ends_has_an_exit_code(tmp_path: Path) -> None:

@@ -135,28 +135,8 @@ def test_a_missing_compiler_cache_is_reported_once_a_node(fleet: FakeFleet, tmp_
     assert warning.fix == "Install ccache on avx-1, or set build: {cache: none}."
 
 
-@pytest.mark.parametrize("trouble", ["damaged once", "damaged file"])
-def test_a_node_where_a_file_arrived_damaged_gets_it_again_once(
-    fleet: FakeFleet, tmp_path: Path, trouble: str
-) -> None:
-    fleet.trouble["install.yml", "avx-2"] = trouble
-    told: list[Event] = []
-    result = carry_out(fleet.run(PLAN, tmp_path, told))
-    states = {node.node: node.state for node in result.nodes}
-    assert states["avx-2"] == ("installed" if trouble == "damaged once" else "install_failed")
-    installs = [jobs.get("fleetbuild_installs", {}) for jobs in fleet.extravars]
-    played = [jobs["avx-2"] for jobs in installs if "avx-2" in jobs]
-    assert len(played) == 2
-    assert played[0] == played[1]
-    messages = [(each.state, each.message) for each in told if each.node == "avx-2"]
-    again = ("warning", "It arrived damaged. It is sent again")
-    assert messages.count(again) == 1
-    failures = [message for state, message in messages if state == "failed"]
-    assert failures == ([] if trouble == "damaged once" else ["It arrived damaged."])
-
-
 def test_the_advice_that_decides_what_an_apply_does_is_known() -> None:
-    assert {"run-to-copy", "wait-for-run"} <= plugin("plugin_utils.advice").TABLE.keys()
+    assert "wait-for-run" in plugin("plugin_utils.advice").TABLE
 
 
 def test_a_lease_that_was_taken_over_is_an_event(fleet: FakeFleet, tmp_path: Path) -> None:

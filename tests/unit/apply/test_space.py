@@ -91,12 +91,3 @@ def test_the_lease_lasts_as_long_as_the_copy_over_a_slow_link(
     assert {spec["lease"] for each in specs for spec in each["fleetbuild_installs"].values()} == {
         6000
     }
-
-
-def test_a_copy_that_is_slow_on_purpose_keeps_its_lease(fleet: FakeFleet, tmp_path: Path) -> None:
-    """Two nodes share 0.1 Mbit/s: each gets 20 MB within an hour."""
-    names = ["avx-1", "avx-2"]
-    fleet.built = dict.fromkeys(names, bytes(20_000_000))
-    carry_out(fleet.run(plan(group("avx", names), bandwidth=0.1), tmp_path / "state"))
-    (spec,) = fleet.extravars[-1]["fleetbuild_installs"].values()
-    assert spec["lease"] == 20_000_000 // (100_000 // 8 // len(names))

@@ -17,8 +17,7 @@ FLEET = {"a": facts("avx2")}
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("fleet", "plan.plan_fleet", "plan.decide.group_fleet"):
-        monkeypatch.setattr(f"fleetbuild.{module}.extensions", tuple)
+    monkeypatch.setattr("fleetbuild.extension.extensions", tuple)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import platform
@@ -13,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
@@ -107,15 +105,13 @@ def test_one_execution_makes_verifies_and_switches(release: ModuleType, tmp_path
 
 
 def test_a_python_without_ensurepip_gets_a_release(
-    release: ModuleType, tmp_path: Path, own_uv: Path
+    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
 ) -> None:
     """Debian and Ubuntu have such a Python without python3-venv."""
-    sent = installers.own_uv()
-    node = Node(release, tmp_path, Path(sent["path"]), sent["file"])
+    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
     bare = python_without(tmp_path / "bare", "ensurepip")
     result = node.install(python=str(bare))
     assert (result["made_by"], result["active"]) == ("uv", True)
-    assert own_uv
     assert subprocess.check_output([Path(node.root["r1"]) / "bin/small"]) == b"ran\n"
 
 
@@ -163,12 +159,10 @@ FILE_NAMES = {"both_sides": "Both.Sides-1.0-py3-none-any.whl"}  # spelled otherw
 
 
 def test_all_that_a_wheel_may_hold_is_installed(
-    release: ModuleType, tmp_path: Path, own_uv: Path
+    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
 ) -> None:
     """A script, a command, headers, data, a file of another wheel."""
-    program = installers.own_uv()
-    assert own_uv
-    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
     for name in ("both_sides", "again"):
         files = {place.format(f"{name}-1.0"): content for place, content in FILES.items()}
         add(node, make_wheel(tmp_path, name, files=files, file_name=FILE_NAMES.get(name)))
@@ -182,14 +176,14 @@ def test_all_that_a_wheel_may_hold_is_installed(
 
 
 @pytest.mark.parametrize("long", [100, 300])
-def test_commands_run_below_a_long_path(release: ModuleType, own_uv: Path, long: int) -> None:
+def test_commands_run_below_a_long_path(
+    release: ModuleType, uv_sent: installers.Program, long: int
+) -> None:
     """Linux reads 255 bytes of a script's first line, or 127."""
     with TemporaryDirectory(dir="/tmp") as short:
         folder = Path(short, *(letter * 50 for letter in "abcdef"[: long // 50]))
         folder.mkdir(parents=True, exist_ok=True)
-        about = installers.own_uv()
-        assert own_uv
-        node = Node(release, folder, Path(about["path"]), about["file"])
+        node = Node(release, folder, Path(uv_sent["path"]), uv_sent["file"])
         files = {place.format("both-1.0"): content for place, content in FILES.items()}
         add(node, make_wheel(folder, "both", files=files))
         assert node.install()["active"]
@@ -207,7 +201,6 @@ def add(node: Node, wheel: Path) -> None:
     shutil.copy(wheel, place)
 
 
-@pytest.mark.usefixtures("own_uv")
 @pytest.mark.parametrize(
     ("tag", "files", "said"),
     [
@@ -224,10 +217,14 @@ def add(node: Node, wheel: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wheel_that_does_not_fit_the_environment_is_refused(
-    release: ModuleType, tmp_path: Path, tag: str, files: dict[str, bytes], said: str
+    release: ModuleType,
+    tmp_path: Path,
+    uv_sent: installers.Program,
+    tag: str,
+    files: dict[str, bytes],
+    said: str,
 ) -> None:
-    program = installers.own_uv()
-    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
     add(node, make_wheel(tmp_path, "other", tag=tag, files=files))
     for wheel, commands in zip(node.params["wheels"], (["small"], []), strict=True):
         wheel["commands"] = commands  # as `apply` announces them
@@ -238,21 +235,22 @@ def test_a_wheel_that_does_not_fit_the_environment_is_refused(
     assert node.root.serving() == ""
 
 
-@pytest.mark.usefixtures("own_uv")
-def test_a_wheel_writes_no_file_outside_of_the_release(release: ModuleType, tmp_path: Path) -> None:
-    program = installers.own_uv()
-    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+def test_a_wheel_writes_no_file_outside_of_the_release(
+    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
+) -> None:
+    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
     add(node, make_wheel(tmp_path, "other", files={"../../../../../outside.py": b"x = 1"}))
     assert node.install()["active"]
     assert not list(tmp_path.rglob("outside.py"))
 
 
-@pytest.mark.usefixtures("own_uv")
 def test_uv_is_not_run_for_an_older_python(
-    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    release: ModuleType,
+    tmp_path: Path,
+    uv_sent: installers.Program,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    program = installers.own_uv()
-    node = Node(release, tmp_path, Path(program["path"]), program["file"])
+    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
     monkeypatch.setattr(installer, "OLDEST", 99)
     assert node.install()["made_by"] == "pip"
 
@@ -267,19 +265,19 @@ def test_pip_installs_where_uv_does_not_run(
     assert "pip" not in found  # it ran from the wheel of ensurepip
 
 
-@pytest.mark.usefixtures("own_uv")
-def test_a_program_that_arrived_damaged_is_sent_again(release: ModuleType, tmp_path: Path) -> None:
+def test_a_program_that_arrived_damaged_is_sent_again(
+    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
+) -> None:
     """As a wheel: pip in its place is slower, and its warning says no reason."""
-    about = installers.own_uv()
-    node = Node(release, tmp_path, Path(about["path"]), about["file"])
-    copied = Path(node.params["staging"], about["sha256"], about["file"])
+    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
+    copied = Path(node.params["staging"], uv_sent["sha256"], uv_sent["file"])
     copied.write_bytes(copied.read_bytes()[:-1])
-    with pytest.raises(release.Problem, match=f"{about['file']} arrived damaged") as why:
+    with pytest.raises(release.Problem, match=f"{uv_sent['file']} arrived damaged") as why:
         node.install()
     assert why.value.fix == ["run-to-copy"]
     assert not copied.exists()
     assert node.begin()["missing"] == [node.params["installer"]]
-    shutil.copy(about["path"], copied)
+    shutil.copy(uv_sent["path"], copied)
     assert node.install()["made_by"] == "uv"
 
 
@@ -540,7 +538,7 @@ def test_a_folder_of_uv_that_others_can_write_is_refused(
 
 def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
-    found = installers.installer_for(Facts(arch=machine, libc=glibc))
+    found = installers.installer_for(Facts(arch=machine, libc=glibc), own_uv)
     assert found["file"] == "uv.gz"
     packed = Path(found["path"])
     assert (found["sha256"], found["size"]) == (sha256_of(packed), packed.stat().st_size)
@@ -548,20 +546,23 @@ def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
     assert gzip.decompress(Path(found["path"]).read_bytes()) == Path(find_uv_bin()).read_bytes()
     musl = Libc(family="musl", version="1.2")
     for other in (Facts(arch="other", libc=glibc), Facts(arch=machine, libc=musl)):
-        assert installers.installer_for(other) == {}
+        assert installers.installer_for(other, own_uv) == {}
+
+
+@pytest.fixture(scope="session")
+def uv_sent(tmp_path_factory: pytest.TempPathFactory) -> installers.Program:
+    """The packed uv, as an apply sends it."""
+    return installers.own_uv(tmp_path_factory.mktemp("installer"))
 
 
 @pytest.fixture
-def own_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the packed uv, in an empty cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    installers.own_uv.cache_clear()
-    yield tmp_path / "cache" / "fleetbuild" / "uv"
-    installers.own_uv.cache_clear()
+def own_uv(tmp_path: Path) -> Path:
+    """The folder of the packed uv, which is not there yet."""
+    return tmp_path / "installer"
 
 
 @pytest.fixture
-def program(own_uv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small program in place of the uv of 38 MB, where it is packed and not run."""
     path = tmp_path / "program"
     path.write_bytes(bytes(range(256)) * 40)
@@ -569,73 +570,20 @@ def program(own_uv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return path
 
 
-@pytest.mark.usefixtures("program")
-def test_each_controller_packs_the_same_bytes_once(own_uv: Path) -> None:
-    first = installers.own_uv()
-    packed = Path(first["path"])
-    other = own_uv / f"{'0' * 64}.{'1' * 64}.gz"
-    other.write_bytes(b"of another version")
-    os.utime(other, (0, 0))
-    installers.own_uv.cache_clear()
-    written = packed.stat().st_ino
-    os.utime(packed, (0, 0))
-    assert installers.own_uv() == first
-    assert packed.stat().st_ino == written
-    assert packed.stat().st_mtime > 0  # another version leaves it alone: a run may be sending it
-    packed.unlink()
-    installers.own_uv.cache_clear()
-    assert installers.own_uv() == first
-    assert list(own_uv.iterdir()) == [packed]
-
-
-@pytest.mark.usefixtures("program")
-def test_without_a_cache_nodes_get_the_same_program(
-    own_uv: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_state_directory_keeps_the_packed_program_until_it_is_another_one(
+    own_uv: Path, program: Path
 ) -> None:
-    """As with a HOME that cannot be written; found out once for a run, not for each node."""
-    own_uv.parents[1].write_text("no folder can be made here")
-    tries: list[str] = []
-    monkeypatch.setattr(installers, "own_cache", lambda name: tries.append(name) or own_uv)
-    machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
-    for _ in range(2):
-        found = installers.installer_for(Facts(arch=machine, libc=glibc))
-        assert (found["file"], found["sha256"]) == ("uv.gz", sha256_of(Path(found["path"])))
-    assert tries == ["uv"]
-
-
-@pytest.mark.usefixtures("program")
-def test_a_umask_that_lets_a_group_write_does_not_spoil_the_cache(own_uv: Path) -> None:
-    before = os.umask(0o002)
-    try:
-        for _ in range(2):
-            installers.own_uv.cache_clear()
-            assert installers.own_uv()["file"] == "uv.gz"
-    finally:
-        os.umask(before)
-    assert own_uv.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path, program: Path) -> None:
-    def uses_cache() -> bool:
-        installers.own_uv.cache_clear()
-        path = Path(installers.own_uv()["path"])
-        assert gzip.decompress(path.read_bytes()) == program.read_bytes()
-        return path.parent == own_uv
-
-    own_uv.mkdir(parents=True)
-    own_uv.chmod(0o777)
-    strange = hashlib.sha256(PACKED).hexdigest()
-    (own_uv / f"{sha256_of(program)}.{strange}.gz").write_bytes(PACKED)
-    assert not uses_cache()
-    (own_uv / f"{sha256_of(program)}.{strange}.gz").unlink()
-    own_uv.chmod(0o700)
-    own_uv.parents[1].chmod(0o777)  # others can rename folders in it
-    assert not uses_cache()
-    own_uv.parents[1].chmod(0o1777)  # as /tmp has: only its owner can
-    assert uses_cache()
-    shutil.rmtree(own_uv)
-    own_uv.write_text("no folder can be made here")
-    assert not uses_cache()
+    first = installers.own_uv(own_uv)
+    packed = Path(first["path"])
+    written = packed.stat().st_ino
+    installers.own_uv.cache_clear()
+    assert installers.own_uv(own_uv) == first
+    assert packed.stat().st_ino == written
+    program.write_bytes(b"another version")
+    installers.own_uv.cache_clear()
+    other = Path(installers.own_uv(own_uv)["path"])
+    assert list(own_uv.iterdir()) == [other]
+    assert gzip.decompress(other.read_bytes()) == b"another version"
 
 
 @pytest.mark.parametrize(
@@ -647,19 +595,17 @@ def test_a_cache_that_others_can_write_to_is_not_used(own_uv: Path, program: Pat
 def test_a_file_that_does_not_hold_the_program_is_packed_again(
     own_uv: Path, content: bytes
 ) -> None:
-    first = installers.own_uv()
+    first = installers.own_uv(own_uv)
     Path(first["path"]).write_bytes(content)
     installers.own_uv.cache_clear()
-    assert installers.own_uv() == first
+    assert installers.own_uv(own_uv) == first
     assert sha256_of(Path(first["path"])) == first["sha256"]
 
 
 def test_a_packed_uv_is_unpacked_where_it_is_kept(
-    release: ModuleType, tmp_path: Path, own_uv: Path
+    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
 ) -> None:
-    assert not own_uv.exists()
-    packed = installers.own_uv()
-    node = Node(release, tmp_path, Path(packed["path"]))
+    node = Node(release, tmp_path, Path(uv_sent["path"]))
     uv = node.params["installer"]
     uv["file"] = "uv.gz"
     folder = Path(node.params["staging"], uv["sha256"])

@@ -17,6 +17,7 @@ import ssl
 import tempfile
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
@@ -26,7 +27,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from fleetbuild.errors import KubeconfigError
-from fleetbuild.extensions.kubernetes.api.credentials import Credentials, basic, log_in, renewable
+from fleetbuild.extensions.kubernetes.api.credentials import Credentials, log_in, renewable
 from fleetbuild.extensions.kubernetes.api.errors import (
     NoResponse,
     Refusal,
@@ -103,7 +104,8 @@ def _environment_proxy(host: str) -> str | None:
 def _proxy_login(user: str | None, password: str | None) -> dict[str, str]:
     if user is None:
         return {}
-    return {"Proxy-Authorization": basic(unquote(user), unquote(password or ""))}
+    login = b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()
+    return {"Proxy-Authorization": f"Basic {login}"}
 
 
 def _tls(access: Access, credentials: Credentials) -> ssl.SSLContext:

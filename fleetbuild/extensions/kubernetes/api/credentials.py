@@ -41,8 +41,6 @@ def log_in(access: Access) -> Credentials:
     token = _from_file(user) or user.token
     if token:
         return Credentials(_bearer(user, token), user.certificate, user.key)
-    if user.password:
-        return Credentials(basic(*user.password), user.certificate, user.key)
     if user.command and not user.certificate:
         return _from_command(access, user.command)
     return Credentials(None, user.certificate, user.key)
@@ -55,11 +53,6 @@ def _bearer(user: User, token: str) -> str:
             "Log in again.",
         )
     return f"Bearer {token}"
-
-
-def basic(user: str, password: str) -> str:
-    """Return the header value of basic authentication."""
-    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 
 def renewable(user: User) -> bool:

@@ -38,7 +38,6 @@ class User:
     token_file: Path | None = None
     certificate: bytes | None = field(default=None, repr=False)  # PEM
     key: bytes | None = field(default=None, repr=False)  # PEM
-    password: tuple[str, str] | None = field(default=None, repr=False)
     command: Exec | None = field(default=None, repr=False)
     folder: Path = Path()  # start of the command's relative path
     impersonate: str | None = None
@@ -209,7 +208,6 @@ def _user(name: str, login: UserEntry, folder: Path) -> User:
             "client-certificate", login.client_certificate, login.client_certificate_data, folder
         ),
         key=_content("client-key", login.client_key, login.client_key_data, folder),
-        password=(login.username, login.password) if login.username else None,
         command=login.command,
         folder=folder,
         impersonate=login.acts_as or None,

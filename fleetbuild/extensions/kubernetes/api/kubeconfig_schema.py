@@ -63,8 +63,6 @@ class UserEntry(_Written):
     client_certificate_data: str = ""
     client_key: str = ""
     client_key_data: str = ""
-    username: str = ""
-    password: str = ""
     command: Annotated[Exec | None, Field(alias="exec")] = None
     auth_provider: dict[Any, Any] | None = None
     acts_as: Annotated[str, Field(alias="as")] = ""

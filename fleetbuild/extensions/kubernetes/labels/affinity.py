@@ -3,33 +3,24 @@
 release  fleetbuild's: nodes where this release is verified; for pods that mount it
 group    fleetbuild's: nodes that serve a verified release of the group; for DaemonSets
 class    fleetbuild's, by hardware alone: for pods that bring their packages
-nfd      labels of NFD and GFD only: for clusters where fleetbuild may not label
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fleetbuild.extensions.kubernetes.labels.classes import HardwareClass, class_of_target
-from fleetbuild.extensions.kubernetes.labels.features import (
-    GPU,
-    GPU_TOLERATION,
-    gfd_labels,
-    hidden_flags,
-    level_label,
-    rung_labels,
-)
+from fleetbuild.extensions.kubernetes.labels.features import GPU, GPU_TOLERATION
 from fleetbuild.extensions.kubernetes.labels.node_labels import (
     class_labels,
     label_key,
     selector_labels,
 )
 from fleetbuild.hardware.gpus import sm_order
-from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Plan, PlannedGroup, Target
 
-By = Literal["release", "group", "class", "nfd"]
+By = Literal["release", "group", "class"]
 
 # What Kubernetes calls the architectures that the kernel names.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -39,14 +30,8 @@ Term = Mapping[str, Sequence[str]]  # label -> the values of which it must have 
 
 
 def selector(plan: Plan, group: PlannedGroup, by: By = "class") -> dict[str, str]:
-    """Return the nodeSelector of a pod with this group's wheels.
-
-    With NFD's labels it cannot name several SMs, because a selector has no "or": see affinity().
-    """
+    """Return the nodeSelector of a pod with this group's wheels."""
     target = group.target
-    if by == "nfd":
-        sms = gfd_labels(target.sms[0]) if len(target.sms) == 1 else {}
-        return {**_platform(target), **_cpu(target), **sms}
     if by == "release":
         return {**_platform(target), **selector_labels(plan, group)}
     if by == "group":
@@ -68,13 +53,17 @@ def affinity(plan: Plan, groups: Sequence[PlannedGroup], by: By = "class") -> di
         for place, each in enumerate(ranked)
     }
     preferred = [
-        {"weight": weight, "preference": _expressions(term, beyond_platform=True)}
+        {
+            "weight": weight,
+            "preference": _expressions(
+                _term(plan, _members(groups, each), by), beyond_platform=True
+            ),
+        }
         for each, weight in weights.items()
-        for term in _terms(plan, _members(groups, each), by)
     ]
-    required = [_expressions(term) for term in _required(plan, groups, ranked, by)]
+    required = _expressions(_term(plan, groups, by))
     node: dict[str, Any] = {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": required}
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [required]}
     }
     if len(ranked) > 1:  # among one there is nothing to prefer
         node["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
@@ -98,41 +87,6 @@ def pod_fields(target: Target, runtime_class: str | None = None) -> dict[str, An
     return {**fields, "runtimeClassName": runtime_class} if runtime_class else fields
 
 
-def label_limits(target: Target) -> tuple[str, ...]:
-    """Return a sentence for each fact about a node that labels of NFD and GFD cannot express."""
-    return tuple(_cpu_limits(target)) + tuple(_gpu_limits(target))
-
-
-def _cpu_limits(target: Target) -> Iterator[str]:
-    rung = RUNGS[target.isa]
-    level = level_label(rung)
-    if level in rung_labels(rung):
-        yield (
-            f"What makes {rung.name} is hidden from labels but for {_flag(level)}, which needs NFD "
-            "0.19 or newer."
-        )
-    elif hidden := hidden_flags(rung):
-        better = f"; NFD 0.19 and newer say it with {_flag(level)}" if level else ""
-        yield (
-            f"NFD hides {', '.join(hidden)} from labels, unless it is configured otherwise, so "
-            f"{rung.name} is taken from the flags that are shown{better}."
-        )
-
-
-def _flag(label: str | None) -> str:
-    return (label or "").rpartition(".")[2]
-
-
-def _gpu_limits(target: Target) -> Iterator[str]:
-    if target.sms:
-        yield (
-            "GFD describes one kind of GPU per node: on a node with several, a pod may be given "
-            "one that the wheels hold no code for. Without GFD no label tells the SM."
-        )
-    if len(target.sms) > 1:
-        yield "A nodeSelector cannot name several SMs: use the affinity."
-
-
 def _ranked(groups: Sequence[PlannedGroup]) -> list[HardwareClass]:
     """Return the classes, the one expected to be fastest first."""
     classes_ = {class_of_target(group.target) for group in groups}
@@ -148,26 +102,10 @@ def _members(groups: Sequence[PlannedGroup], each: HardwareClass) -> list[Planne
     return [group for group in groups if class_of_target(group.target) == each]
 
 
-def _required(
-    plan: Plan, groups: Sequence[PlannedGroup], ranked: Sequence[HardwareClass], by: By
-) -> Iterator[Term]:
-    if by == "nfd":
-        for each in ranked:
-            yield from _terms(plan, _members(groups, each), by)
-    else:
-        yield from _terms(plan, groups, by)
-
-
-def _terms(plan: Plan, groups: Sequence[PlannedGroup], by: By) -> Iterator[Term]:
-    """Yield terms for the nodes of these groups; one of them must hold."""
-    if by != "nfd":
-        wanted = [selector(plan, group, by) for group in groups]
-        yield {key: sorted({each[key] for each in wanted}) for key in wanted[0]}
-        return
-    target = groups[0].target  # they are of one class
-    for gpu in [gfd_labels(sm) for sm in target.sms] or [{}]:
-        labels = {**_platform(target), **_cpu(target), **gpu}
-        yield {key: [value] for key, value in labels.items()}
+def _term(plan: Plan, groups: Sequence[PlannedGroup], by: By) -> Term:
+    """Return the term for the nodes of any of these groups."""
+    wanted = [selector(plan, group, by) for group in groups]
+    return {key: sorted({each[key] for each in wanted}) for key in wanted[0]}
 
 
 def _expressions(term: Term, *, beyond_platform: bool = False) -> dict[str, Any]:
@@ -187,7 +125,3 @@ def _expressions(term: Term, *, beyond_platform: bool = False) -> dict[str, Any]
 def _platform(target: Target) -> dict[str, str]:
     arch = ARCHITECTURES.get(target.arch, target.arch)
     return {"kubernetes.io/os": "linux", "kubernetes.io/arch": arch}
-
-
-def _cpu(target: Target) -> dict[str, str]:
-    return dict.fromkeys(rung_labels(RUNGS[target.isa]), "true")

@@ -23,18 +23,15 @@ from fleetbuild.extensions.kubernetes.labels.apply import (
     may_label,
 )
 from fleetbuild.extensions.kubernetes.labels.labeller import (
-    FeatureFiles,
     Labels,
     LabelTargets,
-    matched,
 )
+from fleetbuild.extensions.kubernetes.labels.nfd_labeller import NfdLabeller
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.result import LabelResult
 from fleetbuild.models.serving import InUse, Serving
 from fleetbuild.state import StateDir
 from fleetbuild.text import fold
-
-ALIAS = "It is matched to its Node by the first part of its name."
 
 
 class ApiLabeller(Follower):
@@ -48,9 +45,9 @@ class ApiLabeller(Follower):
         force: bool = False,
         asked: bool = False,
         state: StateDir | None = None,
-        former: FeatureFiles | None = None,
+        former: NfdLabeller | None = None,
     ) -> None:
-        self._given, self._client, self._state, self._former = names, client, state, former
+        self._names, self._client, self._state, self._former = names, client, state, former
         controller = state.create().controller() if state else ""
         self.labelling = Labelling(names.domain, names.release, force, controller, asked)
 
@@ -59,14 +56,6 @@ class ApiLabeller(Follower):
         """The cluster's Nodes, as far as this labeller knows them."""
         return list_nodes(self._client)
 
-    @cached_property
-    def _matched(self) -> dict[str, str]:
-        return matched(self._given, self.nodes)
-
-    @cached_property
-    def _names(self) -> LabelTargets:
-        return replace(self._given, nodes={**self._given.nodes, **self._matched})
-
     def prepare(self, *, installs: bool = False) -> str:
         """See Follower."""
         present = self._nodes_of_hosts()
@@ -74,15 +63,7 @@ class ApiLabeller(Follower):
             may_label(self._client, present[0], self.labelling)
         cleared = self._former.clear() if self._former else ""
         no_pods = may_list_pods(self._client) if installs else ""
-        return " ".join((*self.remarks(), *filter(None, (cleared, no_pods))))
-
-    def remarks(self) -> tuple[str, ...]:
-        """Return a sentence about hosts whose Nodes have another name."""
-        if not self._matched:
-            return ()
-        host, node = next(iter(sorted(self._matched.items())))
-        how = f"matched to Nodes by the first part of the name, {host} to {node}"
-        return (f"{fold(self._matched)}: {how}. Set kubernetes.node_name if that is wrong.",)
+        return " ".join(filter(None, (cleared, no_pods)))
 
     def _nodes_of_hosts(self) -> list[ClusterNode]:
         """Return the Nodes of the hosts; raise if no host has one, as in a wrong cluster."""
@@ -186,8 +167,9 @@ class ApiLabeller(Follower):
                 node=name,
                 kubernetes_node=called,
                 state="refused",
-                reason=f"Several Nodes match this host: {fold(alike)}.",
-                fix="Set kubernetes_node for this host.",
+                reason=f"{self._client.access.where} has no Node {called}, but {fold(alike)}.",
+                fix="Say which Node it is: kubernetes_node for this host, or kubernetes.node_name"
+                " in fleetbuild.yml.",
             )
         if called not in self.nodes:
             return LabelResult(
@@ -201,8 +183,9 @@ class ApiLabeller(Follower):
         return None
 
     def _alike(self, called: str) -> list[str]:
-        """Return the Nodes whose first name part is the host's short name."""
-        return [node for node in self.nodes if node.startswith(f"{called}.")]
+        """Return the Nodes without a host with the first part of this name: a.example.org for a."""
+        first = called.partition(".")[0]
+        return [node for node in self.nodes_without_host() if node.partition(".")[0] == first]
 
     def _result(self, name: str, outcome: Outcome) -> LabelResult:
         return result_of(name, self._names.in_cluster(name), outcome, self._names.domain)

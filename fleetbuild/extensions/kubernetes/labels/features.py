@@ -25,35 +25,6 @@ def rung_flags(rung: Rung) -> tuple[str, ...]:
     return tuple(spelled) or (_table()["baseline"][rung.arch],)
 
 
-def rung_labels(rung: Rung) -> tuple[str, ...]:
-    """Return the node labels nearest to this rung in NFD's default configuration.
-
-    If every flag that separates it from the rung below is hidden, use NFD 0.19's flag for the
-    level.
-    """
-    hidden = set(_table()["hidden"])
-    flags = [flag for flag in rung_flags(rung) if flag not in hidden]
-    if rung.name in _table()["levels"] and not _shown(rung, hidden):
-        flags.append(_table()["levels"][rung.name])
-    return tuple(_LABEL + flag for flag in flags)
-
-
-def hidden_flags(rung: Rung) -> tuple[str, ...]:
-    """Return the flags of a rung that no label shows.
-
-    The architecture's label shows the baseline.
-    """
-    hidden = set(_table()["hidden"])
-    return tuple(flag for flag in rung_flags(rung) if rung.features and flag in hidden)
-
-
-def level_label(rung: Rung) -> str | None:
-    """Return NFD 0.19's label for the best psABI level within this rung, or None."""
-    levels = [_table()["levels"].get(step.name) for step in rung.lineage]
-    named = [level for level in levels if level]
-    return _LABEL + named[-1] if named else None
-
-
 def features_of(flags: Collection[str]) -> frozenset[str]:
     """Return the features of rungs that these flags of cpu.cpuid mean, in the kernel's spelling."""
     table = _table()
@@ -75,12 +46,6 @@ def gfd_labels(sm: str) -> dict[str, str]:
     """Return the labels that GPU Feature Discovery sets for GPUs of this SM."""
     major, _, minor = sm.partition(".")
     return {GFD_MAJOR: major, GFD_MINOR: minor}
-
-
-def _shown(rung: Rung, hidden: set[str]) -> bool:
-    # lahf_lm is shown, and every x86-64 CPU but the first few has it: it tells nothing.
-    telling = {_table()["names"][feature] for feature in rung.adds} - hidden - {"LAHF"}
-    return bool(telling)
 
 
 @cache

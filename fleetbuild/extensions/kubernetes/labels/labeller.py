@@ -6,11 +6,10 @@ again once its release is verified; hardware labels stay set throughout.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fleetbuild.extension import Follower
 from fleetbuild.extensions.kubernetes.config import Kubernetes, kubernetes_node
@@ -22,6 +21,9 @@ from fleetbuild.extensions.kubernetes.labels.node_labels import (
 )
 from fleetbuild.extensions.kubernetes.labels.release_labels import DEFAULT, served_labels
 from fleetbuild.models import Config, Inventory, Manifest, Plan
+
+if TYPE_CHECKING:
+    from fleetbuild.extensions.kubernetes.labels.nfd_labeller import NfdLabeller
 
 Labels = Mapping[str, str]
 
@@ -87,42 +89,10 @@ def label_targets(inventory: Inventory, config: Config, last_plan: Plan | None) 
     return replace(targets, packages=kubernetes.package_labels, nodes=nodes)
 
 
-def matched(names: LabelTargets, there: Collection[str]) -> dict[str, str]:
-    """Return hosts whose Node has a shorter or longer name, where the match is unambiguous.
-
-    A match means that one name is the first part of the other (a and a.example.org).
-    """
-    exact = {called for called in names.nodes.values() if called in there}
-    nodes, hosts = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-    for node in set(there) - exact:
-        nodes[_first(node)].append(node)
-    for host, called in names.nodes.items():
-        if called not in exact:
-            hosts[_first(called)].append(host)
-    pairs = (
-        (mine[0], nodes[first][0])
-        for first, mine in hosts.items()
-        if len(mine) == 1 and len(nodes[first]) == 1
-    )
-    return {host: node for host, node in pairs if _first(node) in (node, names.in_cluster(host))}
-
-
-def _first(name: str) -> str:
-    return name.partition(".")[0]
-
-
-class FeatureFiles(Protocol):
-    """Feature files that NFD labelling left on nodes."""
-
-    def clear(self) -> str:
-        """Remove the feature files of earlier runs; return a sentence that names the nodes."""
-        ...
-
-
 class ManualLabels(Follower):
     """Sets no labels: the user applies the files that the last stage writes."""
 
-    def __init__(self, former: FeatureFiles) -> None:
+    def __init__(self, former: NfdLabeller) -> None:
         self._former = former
 
     def prepare(self, *, installs: bool = False) -> str:  # noqa: ARG002 see Follower

@@ -10,12 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetbuild.extensions.kubernetes.labels.affinity import ARCHITECTURES
-from fleetbuild.extensions.kubernetes.manifests.image_compatibility import (
-    ARTIFACT,
-    SPEC,
-    image_compatibility,
-)
-from fleetbuild.extensions.kubernetes.manifests.image_compatibility import FILE as COMPATIBILITY
 from fleetbuild.extensions.kubernetes.manifests.images import (
     default_image,
     image_name,
@@ -87,18 +81,7 @@ done
 # build FOLDER PLATFORM TARGET IMAGE
 build() {
   "$engine" build --platform "$2" --target "$3" --tag "$4" --file "$1/Containerfile" "$1"
-  [ -n "$push" ] || return 0
-  "$engine" push "$4"
-  describe "$1/@FILE@" "$4"
-}
-
-# describe FILE IMAGE: says beside the pushed image what a node must have, in NFD's form
-describe() {
-  if command -v oras >/dev/null; then
-    oras attach --artifact-type @ARTIFACT@ "$2" "$1:@SPEC@"
-  else
-    echo "oras is not installed, so $1 is not attached to $2" >&2
-  fi
+  [ -z "$push" ] || "$engine" push "$4"
 }
 
 # index NAME IMAGE...: one name for images of several architectures
@@ -133,7 +116,6 @@ def containers(
         base = delivery.image or default_image(group.target) or ""
         note = library_note(group, wheels[group.name], delivery.image)
         files[f"{group.name}/Containerfile"] = _containerfile(plan, group, base, note)
-        files[f"{group.name}/{COMPATIBILITY}"] = image_compatibility(group)
         files[f"{group.name}/requirements.txt"] = requirements(wheels[group.name])
     return dict(sorted({**files, "build.sh": _script(plan, delivery, built)}.items()))
 
@@ -183,9 +165,7 @@ def _script(plan: Plan, delivery: Delivery, groups: Sequence[PlannedGroup]) -> s
     names = ", ".join(group.name for group in groups) or "no group"
     header = comment(_SCRIPT_HEADER.format(groups=names))
     calls = [*_builds(delivery, groups), *_indexes(delivery, indexes(groups, plan.groups))]
-    script = _SCRIPT.replace("@FILE@", COMPATIBILITY)
-    script = script.replace("@ARTIFACT@", ARTIFACT).replace("@SPEC@", SPEC)
-    return "\n".join(["#!/bin/sh", *header]) + "\n" + script + "".join(calls)
+    return "\n".join(["#!/bin/sh", *header]) + "\n" + _SCRIPT + "".join(calls)
 
 
 def _builds(delivery: Delivery, groups: Sequence[PlannedGroup]) -> Iterator[str]:

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import fill
 from typing import Any
 
 from fleetbuild.extensions.kubernetes.labels.affinity import (
-    By,
     affinity,
     gpu_limits,
-    label_limits,
     pod_fields,
     selector,
 )
 from fleetbuild.extensions.kubernetes.labels.classes import class_of_target
 from fleetbuild.extensions.kubernetes.labels.node_labels import check_domain
-from fleetbuild.extensions.kubernetes.manifests.yaml_dump import FlowStyle, Note, comment, dump
-from fleetbuild.models import Plan, PlannedGroup, Target
+from fleetbuild.extensions.kubernetes.manifests.yaml_dump import FlowStyle, comment, dump
+from fleetbuild.models import Plan, Target
 
-_HEADER = {
-    "class": """\
+_HEADER = """\
 For pods that bring their packages with them. By fleetbuild's hardware labels, which
 nodefeaturerule.yaml or labels.sh set. A pod that mounts a release from its node must also wait
-until the release is verified there: `fleetbuild emit k8s` writes such pods.""",
-    "nfd": """\
-The same by labels of Node Feature Discovery and GPU Feature Discovery alone, for clusters where
-fleetbuild may not set labels. These labels show less than rules; comments name the gaps. A pod may
-also run on a node of a better group.""",
-}
+until the release is verified there: `fleetbuild emit k8s` writes such pods."""
 _ONE = """\
 {group}: a pod with its packages. Put all of it into spec, and the limits into the container."""
 _ANY = """\
@@ -40,28 +31,23 @@ Preferred: the nodes where it is expected to be fastest, by SM and rung, without
 
 
 def snippets(plan: Plan, *, runtime_class: str | None = None) -> dict[str, str]:
-    """Return affinity.yaml and affinity-nfd.yaml: a document per group and per choice of groups."""
+    """Return affinity.yaml: a document per group and per choice of groups."""
     check_domain(plan.label_domain)
-    by: dict[str, By] = {"affinity.yaml": "class", "affinity-nfd.yaml": "nfd"}
-    return {name: _file(plan, kind, runtime_class) for name, kind in by.items()}
+    header = "\n".join(comment(_HEADER)) + "\n"
+    return {"affinity.yaml": "---\n".join([header, *_documents(plan, runtime_class)])}
 
 
-def _file(plan: Plan, by: By, runtime_class: str | None) -> str:
-    header = "\n".join(comment(_HEADER[by])) + "\n"
-    return "---\n".join([header, *_documents(plan, by, runtime_class)])
-
-
-def _documents(plan: Plan, by: By, runtime_class: str | None) -> Iterator[str]:
+def _documents(plan: Plan, runtime_class: str | None) -> Iterator[str]:
     groups = sorted(plan.groups, key=lambda group: group.name)
     for group in groups:
-        pod = _pod(_placement(plan, group, by), group.target, runtime_class)
+        pod = _pod({"nodeSelector": selector(plan, group)}, group.target, runtime_class)
         yield dump(pod, _ONE.format(group=group.name))
     # A pod asks for a GPU or it does not.
     for gpu in (True, False):
         some = [group for group in groups if bool(group.target.sms) == gpu]
         if len({class_of_target(group.target) for group in some}) > 1:
             names = "\n".join(f"  {group.name}" for group in some)
-            placement = {"affinity": _short(affinity(plan, some, by))}
+            placement = {"affinity": _short(affinity(plan, some))}
             pod = _pod(placement, some[0].target, runtime_class)
             yield dump(pod, _ANY.format(groups=names))
 
@@ -72,15 +58,6 @@ def _pod(
     limits = gpu_limits(target)
     containers = {"containers": [{"resources": {"limits": limits}}]} if limits else {}
     return {**placement, **pod_fields(target, runtime_class), **containers}
-
-
-def _placement(plan: Plan, group: PlannedGroup, by: By) -> dict[str, object]:
-    if by == "class":
-        return {"nodeSelector": selector(plan, group, by)}
-    why = "\n".join(fill(sentence, 96) for sentence in label_limits(group.target))
-    if len(group.target.sms) > 1:  # a selector knows no "or"
-        return {"affinity": Note(_short(affinity(plan, [group], by)), why)}
-    return {"nodeSelector": Note(selector(plan, group, by), why)}
 
 
 def _short(value: Any) -> Any:

@@ -85,13 +85,12 @@ def test_inline_data_takes_precedence_over_files(tmp_path: Path) -> None:
         "tls-server-name": "name",
         "proxy-url": "http://proxy:3128",
     }
-    user = {"username": "me", "password": "pw", "as": "them", "as-groups": ["a", "b"]}
+    user = {"as": "them", "as-groups": ["a", "b"]}
     access = find_access(write(tmp_path / "config", config(user=user, **cluster)))
     assert access.authority == b"authority"
     assert (access.verify, access.server_name) == (False, "name")
     assert access.proxy == "http://proxy:3128"
     assert access.user.impersonate_groups == ("a", "b")
-    assert log_in(access).authorization == "Basic " + base64.b64encode(b"me:pw").decode()
 
 
 def test_in_a_pod_the_service_account_is_used(
@@ -179,7 +178,7 @@ def test_a_token_with_a_newline_is_refused(tmp_path: Path, token: str) -> None:
 
 def test_no_secret_is_shown(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError) as problem:
-        find_access(write(tmp_path / "config", config(user={"password": 12345})))
+        find_access(write(tmp_path / "config", config(user={"token": 12345})))
     assert "12345" not in problem.value.message
 
 

@@ -9,7 +9,7 @@ import pytest
 from fleetbuild.errors import BlockedError, ClusterError, ForbiddenError
 from fleetbuild.extensions.kubernetes.api.client import Client
 from fleetbuild.extensions.kubernetes.labels.api_labeller import ApiLabeller
-from fleetbuild.extensions.kubernetes.labels.labeller import LabelTargets, matched
+from fleetbuild.extensions.kubernetes.labels.labeller import LabelTargets
 from fleetbuild.models import Manifest
 from tests.factories.cluster_api import FakeApi, Say
 
@@ -59,7 +59,7 @@ def test_labels_that_another_run_removed_do_not_come_back(
 ) -> None:
     labels.after({"a": SERVED, "b": SERVED})
     other = ApiLabeller(NAMES, client)
-    other.remarks()  # lists the Nodes
+    other.nodes_without_host()  # lists the Nodes
     labels.before(["a", "b"])  # as `remove` does
     other.before(["a"], serves=True)  # as an apply does before it installs
     assert ours(api, "kube-a") == HARDWARE
@@ -72,7 +72,7 @@ def test_hardware_labels_that_another_run_changed_do_not_come_back(
 ) -> None:
     labels.after({"a": SERVED})
     stranger = ApiLabeller(LabelTargets("x.dev", nodes=NAMES.nodes), client)
-    stranger.remarks()
+    stranger.nodes_without_host()
     newer = {"x.dev/class": "cpu-avx512"}
     ApiLabeller(replace(NAMES, hardware={"a": newer}), client).after({"a": SERVED})
     stranger.before(["a"])
@@ -126,32 +126,15 @@ def test_a_cluster_without_the_hosts_is_an_error(client: Client, api: FakeApi) -
     ApiLabeller(LabelTargets("x.dev"), client).prepare()  # nobody to be labelled
 
 
-@pytest.mark.parametrize(
-    ("hosts", "nodes", "found"),
-    [
-        (["a"], ["a.example.com"], {"a": "a.example.com"}),
-        (["a.example.com"], ["a"], {"a.example.com": "a"}),
-        (["a"], ["a.one.com", "a.two.com"], {}),  # which?
-        (["a.one.com", "a.two.com"], ["a"], {}),
-        (["a.one.com"], ["a.two.com"], {}),
-        (["a", "a.example.com"], ["a.example.com"], {}),  # the other host is called so
-        (["a"], ["a", "a.example.com"], {}),
-    ],
-)
-def test_a_short_name_matches_a_long_one_if_it_is_unambiguous(
-    hosts: list[str], nodes: list[str], found: dict[str, str]
-) -> None:
-    assert matched(LabelTargets("x.dev", nodes={host: host for host in hosts}), nodes) == found
-
-
-def test_matched_host_names_are_reported(client: Client, api: FakeApi) -> None:
-    api.add("b", "a.example.com", "c.one.com", "c.two.com")
-    names = LabelTargets("x.dev", nodes={name: name for name in "abc"})
-    labels = ApiLabeller(names, client)
-    assert labels.prepare().startswith("a: matched to Nodes by the first part of the name, a to a.")
-    done = labels.after({"a": SERVED, "b": SERVED, "c": SERVED})
-    assert [each.state for each in done.values()] == ["labelled", "labelled", "refused"]
-    assert done["a"].kubernetes_node == "a.example.com"
-    assert "Several Nodes match this host: c.one.com, c.two.com" in str(done["c"].reason)
-    assert labels.nodes_without_host() == ("c.one.com", "c.two.com")
-    assert ours(api, "a.example.com") == RELEASE
+def test_a_host_whose_node_may_have_another_name_is_refused(client: Client, api: FakeApi) -> None:
+    """Its pods may mount the release that is removed there."""
+    api.add("b", "a.example.com", "c.one.com", "c.two.com", "d.example.com")
+    hosts = ("a", "b", "c", "d.example.com", "d", "e")
+    labels = ApiLabeller(LabelTargets("x.dev", nodes={name: name for name in hosts}), client)
+    done = labels.after(dict.fromkeys(hosts, SERVED))
+    states = ["refused", "labelled", "refused", "labelled", "no_node", "no_node"]
+    assert [each.state for each in done.values()] == states
+    assert "has no Node c, but c.one.com, c.two.com." in str(done["c"].reason)
+    assert "kubernetes.node_name" in str(done["c"].fix)
+    assert labels.nodes_without_host() == ("a.example.com", "c.one.com", "c.two.com")
+    assert labels.in_use(["a", "e"], "/opt").keys() == {"a"}
