@@ -7,13 +7,17 @@ packages, so that none of it may fill the memory.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import selectors
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
+OLDEST_UV = (0, 9, 5)  # the first that knows PyTorch's index for CUDA 13
 MOST_MEMORY = 2 << 30  # uv takes less than a quarter of it for some 500 packages
 MOST_OUTPUT = 64 << 20
 MOST_ERRORS = 1 << 20  # the end is kept, where programs say why they fail
@@ -54,11 +58,32 @@ def run_program(
     return subprocess.CompletedProcess(command, code, *texts)
 
 
+@cache
 def uv_program() -> str:
+    """Return the uv to ask: the user's on PATH if it is new enough, else the one of fleetbuild.
+
+    So the user's settings are read by the uv that they were written for.
+    """
+    found = shutil.which("uv")
+    if found and Path(found).is_absolute() and _version_of(found) >= OLDEST_UV:
+        return found
+    return bundled_uv()
+
+
+def bundled_uv() -> str:
     """Return the uv that is a dependency of fleetbuild. It runs on any Linux with glibc 2.17."""
     from uv import find_uv_bin  # noqa: PLC0415  (not needed by those who only list the store)
 
     return str(find_uv_bin())
+
+
+def _version_of(uv: str) -> tuple[int, ...]:
+    try:
+        said = run_program([uv, "--version"], within=10).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    match = re.match(r"uv (\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def _read(

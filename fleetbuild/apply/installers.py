@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fleetbuild.files import make_folder, replace_file, sha256_of
 from fleetbuild.models import Facts
-from fleetbuild.programs import uv_program
+from fleetbuild.programs import bundled_uv
 
 Program = dict[str, str | int]  # path, file, sha256 and size; see InstallSpec.installer
 
@@ -32,7 +32,7 @@ def installer_for(facts: Facts, folder: Path) -> Program:
 @cache
 def own_uv(folder: Path) -> Program:
     """Return fleetbuild's own uv, packed: one of a distribution may need a newer libc."""
-    program = Path(uv_program())
+    program = Path(bundled_uv())
     wanted = sha256_of(program)
     packed = folder.glob(f"{wanted}.*.gz")
     path = next((path for path in packed if sha256_of(path) == path.name.split(".")[1]), None)

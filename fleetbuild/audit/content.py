@@ -23,7 +23,7 @@ from fleetbuild.audit.archive import Archive
 from fleetbuild.audit.entry_points import COMMANDS, Unclear, entry_points, info_folder
 
 _HOOKS = ("sitecustomize", "usercustomize")
-# Commands of a virtual environment, of fleetbuild, and uv: a wheel may not take their place.
+# Commands of a virtual environment, of fleetbuild, and uv, which fleetbuild looks for on PATH.
 _OWN_COMMAND = re.compile(
     r"(python|pip|pypy)[\d.]*t?|uvx?|(de)?activate(_this)?(\.\w+)?|fleetbuild(-sanity)?", re.I
 )
