@@ -31,6 +31,7 @@ from iced_x86 import (
 from fleetbuild.audit.models import FeatureUse
 from fleetbuild.audit.paths import Meaning, Paths, follow
 from fleetbuild.audit.pieces import Chunk, Found, Kind, Piece, chunks
+from fleetbuild.audit.x86_newer import Newer, read_newer
 from fleetbuild.hardware.rungs import RUNGS
 
 UNKNOWN = "?"  # the feature of an instruction that is not known
@@ -38,6 +39,7 @@ _GOES_ON = (FlowControl.NEXT, FlowControl.CONDITIONAL_BRANCH)
 _LEAVES = (FlowControl.CALL, FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDITIONAL_BRANCH)
 _STOPS = (FlowControl.RETURN, FlowControl.INDIRECT_BRANCH)
 _ASKING = (Mnemonic.CPUID, Mnemonic.XGETBV)
+_PERHAPS_DATA = Newer(1, (), "")
 _SHORTEST = 4  # bytes; less, at the end of a function, is what the function was filled up with
 _SHOWN = 8  # bytes of an unknown instruction
 _BEFORE = 96  # bytes in which a decoder has found the instructions
@@ -293,7 +295,7 @@ class _Search:
         for pattern, key in _CANDIDATES:
             for at, piece in self._candidates(pattern, key, chunk):
                 begin = at if key else _first(chunk.data, at)
-                if self._unseen(decoder, begin, piece):
+                if self._unseen(chunk, decoder, begin, piece):
                     if self._lands(decoder, begin, piece.start - chunk.start):
                         yield from self._confirmed(chunk.start + at, piece)
                 elif key and at <= len(chunk.data) - _KEY_BYTES:
@@ -320,7 +322,7 @@ class _Search:
             if at >= first and (key is None or at > stop or key(chunk.data, at) not in harmless):
                 yield at, piece
 
-    def _unseen(self, decoder: Decoder, at: int, piece: Piece) -> bool:
+    def _unseen(self, chunk: Chunk, decoder: Decoder, at: int, piece: Piece) -> bool:
         """Return whether what may be an instruction here needs a feature that is not yet found."""
         if at >= decoder.max_position:
             return False
@@ -331,7 +333,8 @@ class _Search:
         elif not piece.known:
             return False
         else:
-            features = (UNKNOWN,)
+            newer = read_newer(chunk.data[at : at + _LONGEST], features_of)
+            features = newer.features if newer else (UNKNOWN,)
         return not self._found[piece.kind].issuperset(features)
 
     def _lands(self, decoder: Decoder, at: int, first: int) -> bool:
@@ -360,8 +363,11 @@ class _Search:
         instruction = self._stream.covering(place)
         if instruction is None:
             return
-        known = isinstance(instruction, Instruction)
-        for feature in self._of(instruction) if known else (UNKNOWN,):
+        if isinstance(instruction, Newer):
+            features, text = instruction.features, instruction.text
+        else:
+            features, text = self._of(instruction), ""
+        for feature in features:
             if feature in self._found[piece.kind]:
                 continue
             if piece.known or (feature not in _only_in_functions() and self._stream.sure()):
@@ -369,7 +375,7 @@ class _Search:
                 use = FeatureUse(
                     feature=feature,
                     when=piece.when,
-                    instruction=f"{instruction}",
+                    instruction=text or f"{instruction}",
                     address=self._stream.begin + piece.shift,
                 )
                 yield use, piece.local
@@ -390,10 +396,10 @@ class _Stream:
         self._valid = _SURE_BEFORE if start == self.piece.start else 0
         self.begin = self._end = self._last = start
         self._window = end
-        self._unknown: str | None = None  # the bytes of an instruction that is not known
+        self._newer: Newer | None = None
 
-    def covering(self, place: int) -> Instruction | str | None:
-        """Return the instruction that covers a place, or the bytes of an unknown one."""
+    def covering(self, place: int) -> Instruction | Newer | None:
+        """Return the instruction that covers a place, if it is a valid one, or one not known."""
         if place < self.begin:
             near = place - self.piece.start <= _WINDOW
             self._start_at(self.piece.start if near else place - _WINDOW // 2)
@@ -405,18 +411,27 @@ class _Stream:
             self._last, self.begin = self.begin, self._end
             self._end += self._instruction.len
             if self._instruction.code == Code.INVALID:
-                self._read_unknown()
+                self._read_newer()
             else:
-                self._unknown = None
+                self._newer = None
                 self._valid += 1
         if self._end <= place:
             return None
-        return self._unknown or (self._instruction if self._valid else None)
+        return self._newer or (self._instruction if self._valid else None)
 
-    def _read_unknown(self) -> None:
+    def _read_newer(self) -> None:
         code = self._data[self.begin : min(self.begin + _LONGEST, self.piece.end)]
-        is_code = self._valid >= _SURE_BEFORE and len(code) > _SHORTEST and self._falls_through()
-        self._unknown = code[:_SHOWN].hex(" ") if is_code else None
+        self._newer = read_newer(code, features_of)
+        if self._newer and self._newer.size <= len(code):
+            self._end = self.begin + self._newer.size
+            self._decoder.position += self._newer.size - self._instruction.len
+            self._valid += 1
+            if not self._falls_through():
+                self._newer = _PERHAPS_DATA
+            return
+        self._newer = None
+        if self._valid >= _SURE_BEFORE and len(code) > _SHORTEST and self._falls_through():
+            self._newer = Newer(1, (UNKNOWN,), code[:_SHOWN].hex(" "))
         self._valid = 0
 
     def _falls_through(self) -> bool:
