@@ -37,6 +37,7 @@ class SourceMetadata(Frozen):
     name: str | None = None
     version: str | None = None
     backend: str = _DEFAULT_BACKEND
+    backend_path: tuple[str, ...] = ()  # folders of the source that hold its backend
     build_requirements: tuple[str, ...] = _DEFAULT_REQUIRES
     requires: tuple[str, ...] | None = None  # at run time; None: known only when its build runs
     requires_python: str | None = None
@@ -93,6 +94,7 @@ def read_texts(texts: Mapping[str, str], source: str) -> SourceMetadata:
         version=version,
         backend=str(system.get("build-backend", _DEFAULT_BACKEND)),
         build_requirements=tuple(map(str, _list(system.get("requires"), _DEFAULT_REQUIRES))),
+        backend_path=tuple(map(str, _list(system.get("backend-path")))),
         requires=known[0] if known else None,
         requires_python=known[1] if known else None,
     )

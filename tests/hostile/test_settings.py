@@ -17,7 +17,7 @@ from fleetbuild.errors import ResolutionError
 from fleetbuild.extensions.check.check_stack import check
 from fleetbuild.models import TargetLibc
 from fleetbuild.plan.decide.resolution import LockRequest
-from fleetbuild.plan.resolve import sandbox, uv
+from fleetbuild.plan.resolve import backend, sandbox
 from fleetbuild.plan.resolve.uv import find_wheels, locate, newest_version, resolve
 from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.probe.transport.openssh import ask_ssh
@@ -222,7 +222,7 @@ def of_uv(place: Path) -> object:
 def of_build_requirements(place: Path) -> object:
     target = place / "target"
     target.mkdir(exist_ok=True)
-    assert uv.install_wheels([place / "files" / "dep-1.1-py3-none-any.whl"], target) == ""
+    assert backend.install_wheels([place / "files" / "dep-1.1-py3-none-any.whl"], target) == ""
     return sorted(path.name for path in target.iterdir())
 
 

@@ -1,7 +1,7 @@
-"""Find out what a package requires at run time, without running its code.
+"""Find out what a package requires at run time, without running its code as this user.
 
 In: a package with its source. Out: `StaticMetadata`, or a `Resolution` that says what to write into
-a recipe.
+a recipe. A build runs on a node; here its backend is asked inside a sandbox, or not at all.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from fleetbuild.audit.metadata import metadata_of, same
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.resolution import LockRequest, Resolution, Source, StaticMetadata
+from fleetbuild.plan.resolve.backend import ask_backend
+from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.plan.resolve.uv import find_wheels
 from fleetbuild.store.address_secrets import reveal
 from fleetbuild.store.fetch import read_text
@@ -28,8 +30,8 @@ def find_requirements(
 ) -> StaticMetadata | Resolution:
     """Return what a package requires, or the problem and its fix.
 
-    They come from the source's static metadata, else from the published wheels of the same version
-    for the machines in `requests`.
+    They come from the first of these that states them: the source's static metadata, the published
+    wheels of the same version for the machines in `requests`, the build backend inside a sandbox.
     """
     assert source.file  # of a package that is to be built and was fetched  # noqa: S101
     metadata = read_source(store.path_of(source.file))
@@ -43,14 +45,18 @@ def find_requirements(
     of_index = source.path is None and package.recipe.source is None
     if of_index and (known := _of_published_wheels(package, requests, store)):
         return known
-    return Resolution(
-        problem=f"{package.name} {package.version} states what it requires at run time only when "
-        "its build runs, and no code of a package runs on this controller.",
-        fix=f"State it in a recipe, recipes/{package.name}.yml beside fleetbuild.yml: "
-        f"'extends: {package.recipe.name}', 'name: {package.name}', "
-        f"'packages: [{package.name}]' and 'requires: [NAME, ...]' ([] if it requires nothing). "
-        f"Draft one: fleetbuild init recipe {package.name}=={package.version}",
-    )
+    try:
+        return ask_backend(source.file, source.build_requirements, store)
+    except SandboxError as problem:
+        return Resolution(
+            problem=f"{package.name} {package.version} states what it requires at run time only "
+            "when its build runs, and this controller runs no code of a package as its user. "
+            f"Asking it inside a sandbox failed: {problem}.",
+            fix=f"State it in a recipe, recipes/{package.name}.yml beside fleetbuild.yml: "
+            f"'extends: {package.recipe.name}', 'name: {package.name}', "
+            f"'packages: [{package.name}]' and 'requires: [NAME, ...]' ([] if it requires "
+            "nothing). If no sandbox works, let users make namespaces, or plan as root.",
+        )
 
 
 def _of_published_wheels(
