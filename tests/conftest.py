@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -59,6 +59,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         soak = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in soak]
         config.hook.pytest_deselected(items=soak)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_inventories_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Read inventories as if none had been read before. Other caches (uv, pip) stay in use."""
+    folder = tmp_path_factory.mktemp("inventories")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fleetbuild.ansible.kept_inventories.own_cache", lambda _: folder)
+        yield
 
 
 @pytest.fixture(autouse=True)

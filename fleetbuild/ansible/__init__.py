@@ -6,6 +6,7 @@ Only `_runner` uses ansible-runner, and imports it only to run a playbook.
 from fleetbuild.ansible._runner import find_program
 from fleetbuild.ansible._watch import sweep
 from fleetbuild.ansible.cores import untried_core
+from fleetbuild.ansible.kept_inventories import read_once
 from fleetbuild.ansible.listing import Listing, list_inventory
 from fleetbuild.ansible.playbooks import (
     SILENCE,
@@ -33,6 +34,7 @@ __all__ = [
     "find_program",
     "list_inventory",
     "needs_rendering",
+    "read_once",
     "render",
     "sweep",
     "untried_core",

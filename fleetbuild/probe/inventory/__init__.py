@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fleetbuild.ansible import (
     Secrets,
     list_inventory,
     needs_rendering,
+    read_once,
     render,
     sweep,
     untried_core,
@@ -40,7 +42,7 @@ def read_inventory(
     refuse_foreign_home()
     refuse_foreign_folder(source)
     killed = sweep()
-    listing = _rendered(source, limit, secrets)
+    listing = read_once(source, limit, secrets, partial(_rendered, source, limit, secrets))
     from fleetbuild.models import Inventory  # noqa: PLC0415
     from fleetbuild.probe.inventory.nodes import node_of  # noqa: PLC0415
     from fleetbuild.this_machine import local_hosts  # noqa: PLC0415
