@@ -362,7 +362,7 @@ def _of_others() -> Iterator[Extension]:
 
 def first_answer(ask: Callable[[Extension], Answer | None]) -> Answer | None:
     """Return the answer of the first extension that has one, else None."""
-    return next(filter(None, map(ask, extensions())), None)
+    return next((each for each in map(ask, extensions()) if each is not None), None)
 
 
 def find_evidence(fetch: Callable[[LockedFile], Path] | None = None) -> Evidence | None:

@@ -102,14 +102,14 @@ class Fleet:
         The facts come from the cluster's data about its Nodes; Python and C library come from
         `build.image`. Without `config`, fleetbuild.yml in the current directory is read.
         """
-        config = _configuration(config, ".")
-        found = first_answer(lambda each: each.read_fleet(cluster or Cluster(), config))
+        read = _configuration(config, ".")
+        found = first_answer(lambda each: each.read_fleet(cluster or Cluster(), read))
         if found is None:
             raise UsageError(
                 "No extension of this fleetbuild reads a cluster.", "Name an INVENTORY instead."
             )
-        inventory, facts, config = found
-        fleet = cls(inventory, config=config, state_dir=state_dir, cluster=cluster)
+        inventory, facts, read = found
+        fleet = cls(inventory, config=read, state_dir=state_dir, cluster=cluster)
         fleet._cluster_facts = facts
         return fleet
 

@@ -43,5 +43,5 @@ def own_uv(folder: Path) -> Program:
         path = folder / f"{wanted}.{hashlib.sha256(content).hexdigest()}.gz"
         make_folder(folder)
         replace_file(str(path), content)
-    about = {"file": "uv.gz", "sha256": path.name.split(".")[1], "size": path.stat().st_size}
-    return {"path": str(path), **about}
+    sha256, size = path.name.split(".")[1], path.stat().st_size
+    return {"path": str(path), "file": "uv.gz", "sha256": sha256, "size": size}
