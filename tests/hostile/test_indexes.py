@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.audit.wheel_tags import best_wheel
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Config, LockedFile, ReleaseFile, TargetLibc
@@ -270,3 +271,13 @@ def test_a_file_name_in_a_lock_leads_out_of_no_folder(file, tmp_path):
     store = Store(tmp_path / "store")
     path = store.path_of(locked)
     assert tmp_path / "store/files" in path.resolve().parents
+
+
+def test_tags_of_a_name_on_an_index_are_not_multiplied():
+    tags = [".".join(f"{sign}{number}" for number in range(20)) for sign in "abc"]
+    names = ["x-{}-py3.{}-none.{}-any.{}.whl".format(number, *tags) for number in range(300)]
+    target = ("cp311", "x86_64", TargetLibc(family="glibc", floor="2.28"))
+    began = time.process_time()
+    assert best_wheel(names, *target) == names[0]
+    assert time.process_time() - began < 1  # 300 products of 9,000 tags take many seconds
+    assert best_wheel([f"x-1-py3.{'a.' * 200}b-none-any.whl"], *target) is None
