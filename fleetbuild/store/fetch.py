@@ -106,6 +106,9 @@ def _once(
     size: int | None,
     check_cancelled: CancelCheck,
 ) -> None:
+    local = urllib.request.url2pathname(request.selector) if request.type == "file" else None
+    if local and not Path(local).is_file():  # a device or a pipe never ends
+        raise FileNotFoundError("it is not a file")
     with (
         urllib.request.urlopen(request, timeout=60, context=tls_context()) as response,  # noqa: S310
         tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import subprocess
 import threading
 import time
@@ -235,6 +236,15 @@ def test_a_token_in_the_path_of_an_index_is_not_in_the_lock_and_downloads_work(i
 )  # fmt: skip
 def test_an_address_of_another_kind_is_not_fetched(address, tmp_path):
     with pytest.raises(InstallError, match="is not a valid file URL"):
+        fetch(address, "0" * 64, tmp_path / "x", pause=lambda _: None)
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "pipe", ""])
+def test_a_device_or_a_pipe_is_not_fetched(what, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    address = (tmp_path / what).as_uri()  # as a lock may name it
+    with pytest.raises(InstallError, match="it is not a file"):
         fetch(address, "0" * 64, tmp_path / "x", pause=lambda _: None)
     assert left_in(tmp_path) == []
 
