@@ -112,7 +112,7 @@ def _record_problems(archive: Archive, folder: str) -> Iterator[str]:
         yield "it has no readable RECORD"
         return
     try:
-        rows = {row[0]: row for row in csv.reader(text.splitlines()) if row}
+        rows = record_rows(text)
     except csv.Error as error:
         yield f"its RECORD cannot be read: {error}"
         return
@@ -122,6 +122,11 @@ def _record_problems(archive: Archive, folder: str) -> Iterator[str]:
             yield from _row_problems(archive, name, rows.get(name))
     for name in rows.keys() - set(archive.names) - unhashed:
         yield f"RECORD lists {name!r}, but the wheel does not contain it"
+
+
+def record_rows(text: str) -> dict[str, list[str]]:
+    """Return the rows of a RECORD by path; of several for one path, the last."""
+    return {row[0]: row for row in csv.reader(text.splitlines()) if row}
 
 
 def _row_problems(archive: Archive, name: str, row: list[str] | None) -> Iterator[str]:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.models import TargetLibc
 
 _ALIASES = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
+_NAME = re.compile(r"[^-]+-[^-]+(?:-\d[^-]*)?-([^-]+)-([^-]+)-([^-]+)\.whl")
+_LONGEST = 255  # characters of a file's name
 _OLDEST = {"x86_64": 5}  # glibc 2.5; manylinux for other architectures starts at 2.17
 
 
@@ -42,11 +43,17 @@ def best_wheel(names: Iterable[str], python: str, arch: str, libc: TargetLibc) -
 
 
 def _rank(name: str, supported: dict[Tag, int]) -> int | None:
-    try:
-        tags = parse_wheel_filename(name)[3]
-    except InvalidWheelFilename:
+    """Return the rank of a file's best tag. Its parts may multiply to more than memory holds."""
+    match = _NAME.fullmatch(name.lower())
+    if match is None or len(name) > _LONGEST:
         return None
-    return min((supported[tag] for tag in tags if tag in supported), default=None)
+    pythons, abis, platforms = (part.split(".") for part in match.groups())
+    ranks = (
+        rank
+        for tag, rank in supported.items()
+        if tag.interpreter in pythons and tag.abi in abis and tag.platform in platforms
+    )
+    return min(ranks, default=None)
 
 
 def _platforms(arch: str, libc: TargetLibc) -> Iterator[str]:

@@ -38,14 +38,25 @@ def _word_without_login(word: re.Match[str]) -> str:
 
 
 def logins_of(values: Iterable[str]) -> dict[str, str]:
-    """Return user:password by host."""
+    """Return user:password by server."""
     logins: dict[str, str] = {}
     for url in _addresses(values):
         parts = _parsed(url)
         if parts.hostname and parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            logins.setdefault(parts.hostname, login)
+            logins.setdefault(server_of(url), login)
     return logins
+
+
+def server_of(url: str) -> str:
+    """Return what alone gets the secrets of an address: host, and HTTPS unless it says otherwise.
+
+    Another user of the host may listen at another port, and anybody on the way reads plain HTTP.
+    """
+    parts = _parsed(url)
+    host, secure = parts.hostname or "", parts.scheme == "https"
+    place = parts.netloc.rpartition("@")[2].lower().removeprefix(host)
+    return host if secure and place in ("", ":443") else f"{parts.scheme}:{host}{place}"
 
 
 def tokens_of(values: Iterable[str]) -> dict[str, str]:
@@ -56,8 +67,9 @@ def tokens_of(values: Iterable[str]) -> dict[str, str]:
         secrets = [part for part in parts.path.split("/") if _TOKEN.fullmatch(part)]
         for secret in filter(None, (*secrets, parts.query)):
             if parts.hostname and secret not in tokens.values():
-                number = sum(name.startswith(f"{HIDDEN}{parts.hostname}.") for name in tokens) + 1
-                tokens[f"{HIDDEN}{parts.hostname}.{number}{HIDDEN}"] = secret
+                server = server_of(url)
+                number = sum(name.startswith(f"{HIDDEN}{server}.") for name in tokens) + 1
+                tokens[f"{HIDDEN}{server}.{number}{HIDDEN}"] = secret
     return tokens
 
 
@@ -70,9 +82,9 @@ def hide(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def reveal(address: str, tokens: Mapping[str, str]) -> str:
-    """Return an address with the tokens of its own host again; everything else stays hidden."""
-    # An index chooses the addresses of its files: no other host's token may go there.
-    own = f"{HIDDEN}{_parsed(address).hostname}."
+    """Return an address with its own server's tokens again; everything else stays hidden."""
+    # An index chooses the addresses of its files: no other server's token may go there.
+    own = f"{HIDDEN}{server_of(address)}."
     for name, secret in tokens.items():
         if name.startswith(own):
             address = address.replace(name, secret)

@@ -22,7 +22,7 @@ from typing import IO
 
 from fleetbuild.errors import InstallError
 from fleetbuild.files import is_disk_full, sha256_of
-from fleetbuild.store.address_secrets import HIDDEN
+from fleetbuild.store.address_secrets import HIDDEN, server_of
 
 CancelCheck = Callable[[], None]
 _CHUNK = 1 << 16  # small, so that a slow download stops soon
@@ -48,7 +48,7 @@ def fetch(
 ) -> Path:
     """Return `dest`, with this hash; no more than `size` bytes are read.
 
-    `credentials` are user:password by host. `check_cancelled` is called at every chunk; an
+    `credentials` are user:password by server. `check_cancelled` is called at every chunk; an
     exception from it stops the download.
     """
     if dest.is_file() and sha256_of(dest) == sha256:
@@ -106,6 +106,9 @@ def _once(
     size: int | None,
     check_cancelled: CancelCheck,
 ) -> None:
+    local = urllib.request.url2pathname(request.selector) if request.type == "file" else None
+    if local and not Path(local).is_file():  # a device or a pipe never ends
+        raise FileNotFoundError("it is not a file")
     with (
         urllib.request.urlopen(request, timeout=60, context=tls_context()) as response,  # noqa: S310
         tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,
@@ -151,7 +154,7 @@ def _copy(
 
 def _request(url: str, credentials: Mapping[str, str]) -> urllib.request.Request:
     request = urllib.request.Request(url, headers={"User-Agent": "fleetbuild"})  # noqa: S310
-    login = credentials.get(_host(url)) or _netrc_login(_host(url))
+    login = credentials.get(server_of(url)) or _netrc_login(_host(url))
     if login:
         token = base64.b64encode(login.encode()).decode()
         # Not sent to the target of a redirect.

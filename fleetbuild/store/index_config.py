@@ -43,7 +43,7 @@ class IndexSettings:
     """The package indexes as environment variables for uv, and the logins for them."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # by server
     # Packages that come only from one index: normalised name -> its address, without a login.
     package_index: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Files to allow in wheels that others built: normalised name -> patterns.

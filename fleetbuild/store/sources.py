@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name, is_normalized_name
 from packaging.version import InvalidVersion, Version
 
 from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
@@ -58,7 +59,16 @@ def read_strange(read: Callable[[Path], object], path: Path) -> Any:
     return found
 
 
-def unreadable(path: Path, why: object) -> ConfigError:
+def read_pyproject(text: str, source: str) -> SourceMetadata:
+    """Return the metadata in the pyproject.toml of a repository."""
+    seconds, texts = seconds_for(len(text), SECONDS), {"pyproject.toml": text}
+    found = read_apart(read_texts, seconds=seconds, texts=texts, source=source)
+    if found is None:
+        raise unreadable(source, f"its pyproject.toml {too_much(seconds)}")
+    return SourceMetadata.model_validate(found)
+
+
+def unreadable(path: Path | str, why: object) -> ConfigError:
     """Return the error about a file that cannot be read as a source."""
     return ConfigError(
         f"{path} cannot be read as a source archive: {why}.",
@@ -82,7 +92,7 @@ def source_here(path: Path) -> SourceMetadata:
 
 
 def read_texts(texts: Mapping[str, str], source: str) -> SourceMetadata:
-    """Return the static metadata in the texts of PKG-INFO and pyproject.toml."""
+    """Read the texts of PKG-INFO and pyproject.toml in this process, the separate one."""
     pyproject = _parse_toml(texts.get("pyproject.toml") or "", source)
     system = _table(pyproject.get("build-system"))
     pkg_info = texts.get("PKG-INFO") or ""
@@ -152,13 +162,14 @@ def _list(value: object, default: Sequence[str] = ()) -> Sequence[object]:
 
 
 def _identity(pkg_info: str, project: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return name and version, None where not valid: a file is called after both."""
     headers = HeaderParser().parsestr(pkg_info)
-    name, version = project.get("name") or headers["Name"], project.get("version")
-    version = version or headers["Version"]
+    name = str(project.get("name") or headers["Name"] or "")
+    known = name if is_normalized_name(canonicalize_name(name)) else None
     try:
-        return name and str(name), str(Version(str(version))) if version else None
-    except InvalidVersion:
-        return name and str(name), None
+        return known, str(Version(str(project.get("version") or headers["Version"])))
+    except ValueError:  # InvalidVersion, or a number of more digits than Python reads
+        return known, None
 
 
 @contextmanager

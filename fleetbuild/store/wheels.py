@@ -31,7 +31,7 @@ from fleetbuild.store.address_secrets import reveal, without_login
 from fleetbuild.store.fetch import CancelCheck, fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored
-from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
+from fleetbuild.store.sources import SourceMetadata, read_pyproject, read_source
 
 _PROVENANCE = "provenance.json"
 _SHORTEST_HASH = 8
@@ -233,7 +233,7 @@ class Store:
         if commit is None or self.path_of(file).is_file():
             return read_source(self.fetch(file))
         text = read_file(commit.address, commit.id, "pyproject.toml", self.settings.mirrors)
-        return read_texts({"pyproject.toml": text}, without_login(commit.address))
+        return read_pyproject(text, without_login(commit.address))
 
     def path_of(self, file: LockedFile) -> Path:
         """Return the path of a download. Folders in a file name from a lock are ignored."""

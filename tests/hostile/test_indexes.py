@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import subprocess
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.audit.wheel_tags import best_wheel
 from fleetbuild.errors import InstallError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Config, LockedFile, ReleaseFile, TargetLibc
@@ -238,6 +240,15 @@ def test_an_address_of_another_kind_is_not_fetched(address, tmp_path):
     assert left_in(tmp_path) == []
 
 
+@pytest.mark.parametrize("what", ["/dev/zero", "pipe", ""])
+def test_a_device_or_a_pipe_is_not_fetched(what, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    address = (tmp_path / what).as_uri()  # as a lock may name it
+    with pytest.raises(InstallError, match="it is not a file"):
+        fetch(address, "0" * 64, tmp_path / "x", pause=lambda _: None)
+    assert left_in(tmp_path) == []
+
+
 class Elsewhere(Quiet):
     """A server that sends who asks to an address of another kind."""
 
@@ -270,3 +281,13 @@ def test_a_file_name_in_a_lock_leads_out_of_no_folder(file, tmp_path):
     store = Store(tmp_path / "store")
     path = store.path_of(locked)
     assert tmp_path / "store/files" in path.resolve().parents
+
+
+def test_tags_of_a_name_on_an_index_are_not_multiplied():
+    tags = [".".join(f"{sign}{number}" for number in range(20)) for sign in "abc"]
+    names = ["x-{}-py3.{}-none.{}-any.{}.whl".format(number, *tags) for number in range(300)]
+    target = ("cp311", "x86_64", TargetLibc(family="glibc", floor="2.28"))
+    began = time.process_time()
+    assert best_wheel(names, *target) == names[0]
+    assert time.process_time() - began < 1  # 300 products of 9,000 tags take many seconds
+    assert best_wheel([f"x-1-py3.{'a.' * 200}b-none-any.whl"], *target) is None

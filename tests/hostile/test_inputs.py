@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -14,11 +15,13 @@ import pytest
 from fleetbuild.cli.session import _become_password
 from fleetbuild.cli.steps import is_plan
 from fleetbuild.config import load_config
-from fleetbuild.errors import FleetbuildError
+from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.extensions.check.results import Results
 from fleetbuild.extensions.kubernetes.api.credentials import _from_file
 from fleetbuild.extensions.kubernetes.api.kubeconfig import User, _content, _read
+from fleetbuild.plan.decide.packages import parse_packages
 from fleetbuild.plan.document.files import read_plan
+from fleetbuild.plan.resolve.requested import requested_packages
 from fleetbuild.plan.resolve.requirement_files import (
     read_constraints,
     read_group,
@@ -26,6 +29,8 @@ from fleetbuild.plan.resolve.requirement_files import (
     read_requirements,
 )
 from fleetbuild.plan.resolve.survey import survey_here
+from fleetbuild.store.sources import read_pyproject, read_source
+from fleetbuild.store.wheels import Store
 from tests.factories.growth import filled, is_linear
 
 SECRET = "canary-91ac"
@@ -161,3 +166,28 @@ def test_the_files_of_a_source_are_read_in_linear_time(
         return read
 
     assert is_linear(work, 1 << 18)
+
+
+@pytest.mark.parametrize("name", ["/srv/backup", "a/b", "x\ny: z", "x @ https://h/x", "-x", "é"])
+def test_a_name_of_a_source_that_no_package_has_becomes_no_file(tmp_path: Path, name: str) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    project = f"[project]\nname = {json.dumps(name)}\nversion = '{'1' * 5000}'\n"
+    (tree / "pyproject.toml").write_text(project, "utf-8")
+    found = read_source(tree)
+    assert (found.name, found.version) == (None, None)
+    (spec,) = parse_packages([str(tree)])
+    with pytest.raises(ConfigError, match="does not say which package it is"):
+        requested_packages([spec], tmp_path, {}, Store(tmp_path / "store"))
+
+
+def test_toml_of_strangers_is_read_in_the_separate_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, project = tmp_path / "pylock.toml", tmp_path / "pyproject.toml"
+    lock.write_text("lock-version='1.0'\ncreated-by='x'\npackages=[]\n")
+    project.write_text("[dependency-groups]\ndev=[]\n")
+    monkeypatch.delattr("tomllib.loads")  # here, where a key of many parts would take gigabytes
+    assert read_lock(lock).packages == []
+    assert read_group(project, "dev") == ()
+    assert read_pyproject(project.read_text(), "https://host/repo").name is None

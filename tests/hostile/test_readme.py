@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "tests/hostile/README.md").read_text(encoding="utf-8")
 FOUND = re.findall(
-    r"^\| (first|second|third|own) \| .+ \| `(\S+)::(\S+)` \| .+ \|$", TEXT, re.MULTILINE
+    r"^\| (first|second|third|fourth|own) \| .+ \| `(\S+)::(\S+)` \| .+ \|$", TEXT, re.MULTILINE
 )
 ROWS = [(file, name) for _, file, name in FOUND]
 

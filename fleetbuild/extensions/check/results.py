@@ -20,7 +20,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 from pydantic import ValidationError
 
-from fleetbuild.errors import UsageError
+from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
+from fleetbuild.errors import ConfigError, UsageError
 from fleetbuild.extensions.check.judge import judge
 from fleetbuild.extensions.check.needs import WheelNeeds
 from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated
@@ -262,7 +263,11 @@ class Results:
 
     def import_from(self, path: Path) -> int:
         """Add the results of an exported file; results that are here already stay."""
-        shared = _read(path)
+        found = read_apart(shared_here, path)
+        if found is None:
+            why = too_much(seconds_for(path.stat().st_size, SECONDS))
+            raise ConfigError(f"{path} {why}.", "Export fewer packages at once, and import each.")
+        shared = SharedResults.model_validate(found)
         for one in shared.results:
             here = self.of(one.sha256, one.file)
             if here.needs is None and one.needs is not None and one.reader == READER:
@@ -316,16 +321,17 @@ def _with_runs(results: FileResults, more: Iterable[EmulatedRun]) -> FileResults
     return results.model_copy(update={"runs": (*results.runs, *new)})
 
 
-def _read(path: Path) -> SharedResults:
+def shared_here(path: Path) -> SharedResults:
+    """Read an exported file in this process, the separate one: small values take much memory."""
     fix = "Name a file that fleetbuild check --export wrote."
     try:
         shared = SharedResults.model_validate_json(read_input(path, _MAX_BYTES))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", fix) from None
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.", fix) from None
     except ValidationError:
-        raise UsageError(f"{path} does not hold results of checks.", fix) from None
+        raise ConfigError(f"{path} does not hold results of checks.", fix) from None
     if shared.format_version != _FORMAT:
-        raise UsageError(f"{path} has the format {shared.format_version}, not {_FORMAT}.", fix)
+        raise ConfigError(f"{path} has the format {shared.format_version}, not {_FORMAT}.", fix)
     if wrong := [one.sha256 for one in shared.results if not _SHA256.fullmatch(one.sha256)]:
-        raise UsageError(f"{path} names {wrong[0][:80]!r}, which is not a sha256.", fix)
+        raise ConfigError(f"{path} names {wrong[0][:80]!r}, which is not a sha256.", fix)
     return shared

@@ -23,7 +23,7 @@ from fleetbuild.extensions.kubernetes.jobs.manifests import (
     build_jobs,
     builders,
 )
-from fleetbuild.files import sha256_of
+from fleetbuild.files import read_input, sha256_of
 from fleetbuild.fleet_store import FleetStore
 from fleetbuild.models import LockedFile, Plan, PlannedWheel, WheelResult
 from fleetbuild.models._base import Frozen
@@ -279,8 +279,7 @@ def _stored(
 
 
 def _build_inputs(folder: Path) -> BuildInputs:
-    report = folder / "build.json"
     try:
-        return BuildInputs.model_validate_json(report.read_bytes() if report.is_file() else b"")
+        return BuildInputs.model_validate_json(read_input(folder / "build.json"))
     except (OSError, ValidationError):
         return BuildInputs()

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from packaging.utils import canonicalize_name
+
 from fleetbuild.errors import BlockedError, ConfigError, InstallError, UsageError
 from fleetbuild.extensions.supply.variants import write_uploaded, write_variants
 from fleetbuild.models import Plan, ReleaseFile
@@ -122,19 +124,19 @@ def _built(plan: Plan, store: Store) -> Iterator[ReleaseFile]:
 def _published(folder: Path) -> Iterator[ReleaseFile]:
     """Yield the files of an index that was pushed or exported to this folder before."""
     for page in sorted(folder.glob("simple/*/index.json")):
+        found: list[ReleaseFile] = []
         try:
-            document = json.loads(page.read_bytes())
-            rows = [(entry["filename"], entry["hashes"]["sha256"]) for entry in document["files"]]
-            name = document["name"]
+            for entry in json.loads(page.read_bytes())["files"]:
+                path = folder / "files" / Path(entry["filename"]).name
+                name, _version, *_ = path.name.split("-")
+                sha256 = bytes.fromhex(entry["hashes"]["sha256"]).hex()
+                found.append(ReleaseFile(canonicalize_name(name, validate=True), path, sha256))
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise UsageError(
                 f"{page} is not an index that fleetbuild wrote.",
                 "Name another folder, or remove it.",
             ) from None
-        for file, sha256 in rows:
-            path = folder / "files" / Path(str(file)).name
-            if path.is_file():
-                yield ReleaseFile(name=str(name), path=path, sha256=str(sha256))
+        yield from (file for file in found if file.path.is_file())
 
 
 def _refuse_change(known: ReleaseFile | None, file: ReleaseFile, folder: Path) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
 
+from fleetbuild.audit.metadata import record_rows
 from fleetbuild.models import LockedFile, PlannedWheel
 
 NAME = "sboms/fleetbuild.cdx.json"
@@ -36,14 +37,15 @@ def add_sbom(source: Path, dest: Path, wheel: PlannedWheel) -> None:
             for info in archive.infolist()
             if info.filename.endswith(".dist-info/RECORD") and info.filename.count("/") == 1
         )
-        text = archive.read(record).decode("utf-8")
-        rows = [row for row in csv.reader(text.splitlines()) if row]
+        rows = record_rows(archive.read(record).decode("utf-8", "replace"))  # as the audit reads it
         name = record.filename.removesuffix("RECORD") + NAME
         last = max(archive.infolist(), key=lambda info: info.header_offset)
         simple = last is record and name not in archive.NameToInfo
-    bill = json.dumps(sbom(wheel, bundled_libraries(rows)), indent=1, sort_keys=True).encode()
+    bill = json.dumps(
+        sbom(wheel, bundled_libraries(rows.values())), indent=1, sort_keys=True
+    ).encode()
     hashed = base64.urlsafe_b64encode(hashlib.sha256(bill).digest()).rstrip(b"=").decode()
-    kept = [row for row in rows if row[0] != name]
+    kept = [row for path, row in rows.items() if path != name]
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows([*kept, [name, f"sha256={hashed}", len(bill)]])
     if simple:

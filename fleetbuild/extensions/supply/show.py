@@ -83,7 +83,7 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
     definition, details = predicate["buildDefinition"], _dict(predicate.get("runDetails"))
     parameters = definition["externalParameters"]
     inner, run = _dict(definition.get("internalParameters")), _dict(details.get("metadata"))
-    files = [_dict(resource) for resource in definition.get("resolvedDependencies") or ()]
+    files = [_dict(resource) for resource in _list(definition.get("resolvedDependencies"))]
     sources = [file for file in files if _role(file) != "build requirement"]
     required = [file for file in files if _role(file) == "build requirement"]
     builder = _dict(details.get("builder"))
@@ -108,7 +108,7 @@ def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> li
         ]
         lines += [
             f"  tool          {tool.get('name')} {_dict(tool.get('annotations')).get('version')}"
-            for tool in builder.get("builderDependencies") or ()
+            for tool in map(_dict, _list(builder.get("builderDependencies")))
         ]
     lines.append(f"  plan          {inner.get('planDigest') or 'unknown'}")
     lines += [
@@ -123,7 +123,7 @@ def _role(resource: dict[str, Any]) -> str:
 
 def _target(target: object) -> str:
     fields = _dict(target)
-    sms = " ".join(f"SM {sm}" for sm in fields.get("sms") or ())
+    sms = " ".join(f"SM {sm}" for sm in _list(fields.get("sms")))
     libc = _dict(fields.get("libc"))
     words = (fields.get("arch"), fields.get("isa"), sms, fields.get("python"))
     return (
@@ -139,3 +139,7 @@ def _when(run: Mapping[str, Any]) -> str:
 
 def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -6,6 +6,7 @@ In: a plan and the store. Out: variants.md and variants.json beside the indexes 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ CPU features. The features are those in `/proc/cpuinfo`; the SM is the compute c
 `nvidia-smi --query-gpu=compute_cap --format=csv` prints.
 
 """
+_WORDS = re.compile(r'[\w\s.+!/:,{}\[\]"-]*', re.ASCII)  # of a table as it is written here
 REQUIREMENTS = "requirements.txt"  # beside a group's index
 _INSTALL = """
 ## Installing
@@ -117,12 +119,16 @@ def _earlier(path: Path) -> list[Variant]:
     if not path.exists():
         return []
     try:
-        rows = [Variant.model_validate(row) for row in json.loads(path.read_bytes())["variants"]]
+        text = path.read_text("utf-8")
+        rows = [Variant.model_validate(row) for row in json.loads(text)["variants"]]
+        known = [row for row in rows if Version(row.version) and RUNGS[row.machine.isa]]
+        if not _WORDS.fullmatch(text):
+            raise ValueError("its words would become others in a command")
     except (ValueError, TypeError, KeyError, RecursionError):
         raise UsageError(
             f"{path} is not a table that fleetbuild wrote.", "Name another folder, or remove it."
         ) from None
-    return [row for row in rows if (path.parent / row.file).is_file()]
+    return [row for row in known if (path.parent / row.file).is_file()]
 
 
 def _rows(group: PlannedGroup, store: Store, *, published: bool = True) -> Iterable[Variant]:

@@ -11,10 +11,10 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from packaging.markers import InvalidMarker, Marker
+from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.models import Config, Inventory
@@ -220,13 +220,13 @@ def _without_marker(text: str, pythons: Sequence[str]) -> str | None:
         return text
     try:
         condition = Marker(marker)
-    except InvalidMarker:
-        raise ConfigError(f"{text!r} has an invalid marker.", _FORMS) from None
-    answers = {
-        condition.evaluate(linux_environment(arch, version))
-        for arch in ("x86_64", "aarch64")
-        for version in pythons
-    }
+        answers = {
+            condition.evaluate(linux_environment(arch, version))
+            for arch in ("x86_64", "aarch64")
+            for version in pythons
+        }
+    except ValueError:  # InvalidMarker, or a version of more digits than Python reads
+        raise ConfigError(f"{text[:200]!r} has an invalid marker.", _FORMS) from None
     if answers == {True, False}:
         raise ConfigError(
             f"{text!r} is meant for some nodes only, but a release has the same packages on all.",
@@ -271,8 +271,10 @@ def _name(name: str, text: str) -> str:
 def _version(version: str, text: str) -> str:
     try:
         return str(Version(version))
-    except InvalidVersion:
-        raise ConfigError(f"{version!r} in {text!r} is not a version.", _FORMS) from None
+    except ValueError:  # InvalidVersion, or a number of more digits than Python reads
+        raise ConfigError(
+            f"{version[:200]!r} in {text[:200]!r} is not a version.", _FORMS
+        ) from None
 
 
 def _looks_like_path(text: str) -> bool:

@@ -6,6 +6,7 @@ hash.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.pylock import Pylock, PylockValidationError
 from packaging.utils import canonicalize_name
 
+from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.wheel_tags import best_wheel
 from fleetbuild.errors import ConfigError
 from fleetbuild.files import read_input, sha256_of
@@ -91,10 +93,20 @@ def _export(path: Path, options: Iterable[str]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file."""
+    """Return the content of a TOML file, without dates."""
+    found: dict[str, Any] | None = read_apart(toml_here, path)
+    if found is None:
+        why = too_much(seconds_for(path.stat().st_size, SECONDS))
+        raise ConfigError(f"{path} {why}.", "Name a lock or project that a tool wrote.")
+    return found
+
+
+def toml_here(path: Path) -> dict[str, Any]:
+    """Read a TOML file in this process, the separate one: a key of many parts takes gigabytes."""
+    text = read_text(path)
     try:
-        return tomllib.loads(read_text(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        return dict(json.loads(json.dumps(tomllib.loads(text), default=lambda _date: None)))
+    except (ValueError, RecursionError) as problem:
         raise ConfigError(f"{path} is not valid TOML: {problem}.", "Correct the file.") from None
 
 

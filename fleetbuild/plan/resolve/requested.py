@@ -24,7 +24,7 @@ from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.git import find_commit, read_file
 from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.pack import pack_tree
-from fleetbuild.store.sources import SourceMetadata, read_source, read_texts
+from fleetbuild.store.sources import SourceMetadata, read_pyproject, read_source
 from fleetbuild.store.wheels import Store
 
 _BASELINE = ("x86-64", "armv8")
@@ -127,7 +127,7 @@ def _of_git(
     mirrors = store.settings.mirrors
     commit = find_commit(address, ref, mirrors)
     text = read_file(address, commit, "pyproject.toml", mirrors)
-    metadata = read_texts({"pyproject.toml": text}, f"pyproject.toml of {address}")
+    metadata = read_pyproject(text, address)
     name, version = _identity(spec, metadata, address)
     recipe = choose_recipe(name, dict(recipes))
     file = LockedFile(

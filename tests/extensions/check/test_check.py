@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.readings import pack_readings
-from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.errors import BlockedError, ConfigError, UsageError
 from fleetbuild.extensions.check import check_stack, results
 from fleetbuild.extensions.check.check_stack import check, judge_wheel
 from fleetbuild.extensions.check.emulate import qemu_cpu_of
@@ -353,13 +353,21 @@ def test_the_runs_that_come_with_fleetbuild_are_of_cpus_that_can_be_named():
 @pytest.mark.usefixtures("index")
 def test_a_file_without_results_is_refused(text):
     Path("bad.json").write_text(text)
-    with pytest.raises(UsageError, match=r"bad\.json"):
+    with pytest.raises(ConfigError, match=r"bad\.json"):
         Results().import_from(Path("bad.json"))
-    with pytest.raises(UsageError, match=r"none\.json"):
+    with pytest.raises(ConfigError, match=r"none\.json"):
         Results().import_from(Path("none.json"))
     os.mkfifo("pipe")
-    with pytest.raises(UsageError, match="pipe cannot be read: it is not a regular file"):
+    with pytest.raises(ConfigError, match="pipe cannot be read: it is not a regular file"):
         Results().import_from(Path("pipe"))
+
+
+def test_results_of_strangers_are_read_in_the_separate_process(tmp_path, monkeypatch):
+    """Ten megabytes of small values take 700 in memory."""
+    path = tmp_path / "shared.json"
+    path.write_text("{}")
+    monkeypatch.setattr(results.SharedResults, "model_validate_json", None)
+    assert Results(tmp_path / "a" / "b").import_from(path) == 0
 
 
 @pytest.fixture

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fleetbuild.audit import check_wheel
+from fleetbuild.audit import audit_wheel, check_wheel
 from fleetbuild.cli import app
 from fleetbuild.config import config_model
 from fleetbuild.errors import UsageError
 from fleetbuild.extensions.supply.provenance import provenance_of
 from fleetbuild.extensions.supply.sbom import NAME as SBOM
 from fleetbuild.extensions.supply.sbom import add_sbom
+from fleetbuild.extensions.supply.show import provenance_lines
 from fleetbuild.extensions.supply.signing import release_signer
 from fleetbuild.models import Config, ReleaseFile
 from fleetbuild.models.stored import BuildContext, StoredWheel
@@ -142,6 +143,22 @@ def test_a_bill_that_the_node_wrote_is_replaced(tmp_path: Path) -> None:
         assert record.count(SBOM) == 1
 
 
+@pytest.mark.parametrize("end", [b'"x.libs/l.so",sha256=A,1\n', b"{info}/RECORD.jws,,\xff\n"])
+def test_a_record_is_read_as_the_audit_reads_it(tmp_path: Path, end: bytes) -> None:
+    """Also where it has a row twice, of which one has no hash, or bytes that are not UTF-8."""
+    files = {"x.py": b"", "x.libs/l.so": b"1"}
+    info = f"hnswlib-{VERSION}.dist-info"
+    built = make_wheel(tmp_path / "built", "hnswlib", VERSION, TAG, files)
+    with zipfile.ZipFile(built) as archive:
+        record = archive.read(f"{info}/RECORD")
+    record = end.replace(b"{info}", info.encode()) + record
+    made = make_wheel(tmp_path, "hnswlib", VERSION, TAG, files, replace={"{info}/RECORD": record})
+    assert audit_wheel(made).problems == ()
+    add_sbom(made, tmp_path / "out.whl", planned())
+    with zipfile.ZipFile(tmp_path / "out.whl") as archive:
+        assert archive.read(f"{info}/RECORD").count(b"x.libs/l.so") == 1
+
+
 def test_a_published_wheel_keeps_its_bytes(store: Store, built: Path) -> None:
     wheel = planned(published=locked("hnswlib", "0.8.0", "9"), source=None)
     kept = store.add(built, wheel, built_on="published", seconds=0)
@@ -201,6 +218,17 @@ def test_a_damaged_statement_is_a_sentence(stored: StoredWheel, store: Store, te
     stored.path.with_name(f"{stored.path.name}.intoto.json").write_text(text)
     with pytest.raises(UsageError, match="is not a provenance statement"):
         provenance_of(stored.path, store)
+
+
+def test_a_statement_of_other_types_is_shown(store: Store, stored: StoredWheel) -> None:
+    path = stored.path.with_name(f"{stored.path.name}.intoto.json")
+    document = json.loads(path.read_text())
+    document["predicate"]["runDetails"]["builder"]["builderDependencies"] = 5
+    document["predicate"]["buildDefinition"]["resolvedDependencies"] = 5
+    document["predicate"]["buildDefinition"]["externalParameters"]["target"]["sms"] = 5
+    path.write_text(json.dumps(document))
+    lines = provenance_lines(provenance_of(stored.path, store), every_file=True)
+    assert "  built with    0 requirements, each by hash" in lines
 
 
 def test_the_command(store: Store, stored: StoredWheel, built: Path) -> None:

@@ -413,10 +413,36 @@ def test_a_published_file_of_a_folder_never_changes(tmp_path: Path) -> None:
     assert (folder / "cpu-avx2-cp311/files" / FILE).read_bytes() == before
 
 
-def test_an_index_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    page = tmp_path / "www/cpu-avx2-cp311/simple/x/index.json"
+def index_of_somebody_else(folder: Path, text: str) -> None:
+    page = folder / "cpu-avx2-cp311/simple/x/index.json"
     page.parent.mkdir(parents=True)
-    page.write_text("[]")
+    page.write_text(text)
+    files = folder / "cpu-avx2-cp311/files"
+    files.mkdir()
+    (files / "y-1-py3-none-any.whl").write_bytes(b"")
+
+
+ROW = '{"filename": "%s", "hashes": {"sha256": "%s"}}'
+
+
+def test_the_name_in_an_index_of_somebody_else_leads_to_no_other_folder(tmp_path: Path) -> None:
+    row = ROW % ("y-1-py3-none-any.whl", "0" * 64)
+    document = f'{{"name": "{tmp_path}/outside", "files": [{row}]}}'
+    index_of_somebody_else(tmp_path / "www", document)
+    push(fleet_with(tmp_path).store, tmp_path / "www")
+    assert not (tmp_path / "outside").exists()
+    assert (tmp_path / "www/cpu-avx2-cp311/simple/y/index.json").is_file()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        *(f'{{"files": [{ROW % row}]}}' for row in (("y", "00"), ("<b>-1", "00"), ("y-1", "<"))),
+    ],
+)
+def test_an_index_of_somebody_else_is_left_alone(tmp_path: Path, text: str) -> None:
+    index_of_somebody_else(tmp_path / "www", text)
     with pytest.raises(UsageError, match="not an index that fleetbuild wrote"):
         push(fleet_with(tmp_path).store, tmp_path / "www")
 

@@ -117,6 +117,28 @@ def test_a_second_export_keeps_the_rows_of_other_groups(tmp_path: Path) -> None:
     assert "cpu-avx2-cp311" not in text
 
 
+@pytest.mark.parametrize(
+    ("of", "key", "value"),
+    [
+        ("", "version", "one"),
+        ("", "package", "x'; touch y #"),
+        ("", "group", "x`"),
+        ("machine", "isa", "x"),
+    ],
+)
+def test_a_row_of_somebody_else_becomes_no_other_command(
+    tmp_path: Path, of: str, key: str, value: str
+) -> None:
+    table = exported(tmp_path) / "variants.json"
+    document = json.loads(table.read_text())
+    row = document["variants"][0]
+    (row[of] if of else row)[key] = value
+    table.write_text(json.dumps(document))
+    plan = make_plan()
+    with pytest.raises(UsageError, match="not a table that fleetbuild wrote"):
+        write_variants(plan, stocked(tmp_path / "more", plan), ["cpu-avx-cp311"], table.parent)
+
+
 def test_a_foreign_table_is_not_overwritten(tmp_path: Path) -> None:
     plan = make_plan()
     store = stocked(tmp_path, plan)

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from fleetbuild.errors import InstallError
+from fleetbuild.store.address_secrets import logins_of
 from fleetbuild.store.fetch import fetch
 
 CONTENT = b"a wheel" * 1000
@@ -105,7 +106,8 @@ def test_an_address_whose_token_is_not_known_is_not_asked(server, tmp_path):
 
 def test_a_login_is_sent_only_to_its_host(server, tmp_path, monkeypatch):
     server.answers += [(302, b"", {"Location": f"http://localhost:{server.server_port}/y"})]
-    get(server, tmp_path / "x.whl", credentials={"127.0.0.1": "me:secret"})
+    mine = logins_of([f"http://me:secret@127.0.0.1:{server.server_port}/simple"])
+    get(server, tmp_path / "x.whl", credentials=mine)
     assert server.seen[0][1].startswith("Basic ")
     assert server.seen[1] == ("/y", None)
     netrc = tmp_path / "netrc"
@@ -118,6 +120,14 @@ def test_a_login_is_sent_only_to_its_host(server, tmp_path, monkeypatch):
     (tmp_path / ".netrc").write_text("nonsense")
     get(server, tmp_path / "w.whl")
     assert server.seen[3][1] is None
+
+
+@pytest.mark.parametrize("index", ["http://{}", "https://{}", "http://{}:1", "https://{}:{}"])
+def test_a_login_is_sent_to_no_other_port_and_not_without_https(server, tmp_path, index):
+    """An index chooses the addresses of its files, and anybody may listen at another port."""
+    index = index.format("me:secret@127.0.0.1", server.server_port)
+    get(server, tmp_path / "x.whl", credentials=logins_of([index]))
+    assert server.seen[0][1] is None
 
 
 def test_an_unknown_server_is_an_error(tmp_path):

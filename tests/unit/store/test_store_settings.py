@@ -152,11 +152,15 @@ def test_a_token_in_a_path_is_hidden_and_restored_for_a_download(tmp_path, token
     assert token not in repr(made)
 
 
-@pytest.mark.parametrize("host", ["evil", "host.1", "host.1.evil", "host.evil"])
-def test_a_token_is_restored_for_its_own_host_alone(tmp_path, host):
+@pytest.mark.parametrize(
+    "place",
+    ["https://evil", "https://host.1", "https://host.1.evil", "https://host.evil", "http://host",
+     "http://host:443", "https://host:8443"],
+)  # fmt: skip
+def test_a_token_is_restored_for_its_own_host_alone(tmp_path, place):
     index = "https://host/aBcD1234efGH5678/simple/"
     made = index_settings(environ={"UV_INDEX_URL": index}, home=tmp_path)
-    address = f"https://{host}/***host.1***/a-1.whl"
+    address = f"{place}/***host.1***/a-1.whl"
     assert reveal(address, made.tokens) == address
 
 

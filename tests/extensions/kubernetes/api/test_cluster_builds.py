@@ -435,6 +435,9 @@ def test_a_wheel_that_its_job_did_not_report_is_refused(
     assert next(home.glob("*.whl")).read_bytes() != forged
     (stored,) = add_built_wheels(buildable, claim, store)
     assert stored.state == "built"
+    os.truncate(home / "build.json", 1 << 40)  # more than any memory
+    (refused,) = add_built_wheels(buildable, claim, store)
+    assert refused.state == "refused"
 
 
 def test_a_job_mounts_its_own_folder_and_reads_its_bases_folders() -> None:

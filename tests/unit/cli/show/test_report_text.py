@@ -65,6 +65,7 @@ def test_long_lists_are_cut_and_the_rest_counted() -> None:
         ("nul\x00bell\x07del\x7f\x9b31m", "nulbelldel31m"),
         ("[red]not markup[/red]", "[red]not markup[/red]"),
         ("Grüße", "Grüße"),
+        ("a ##[stop-commands]b", "a # #[stop-commands]b"),  # GitHub's runner would obey
     ],
 )
 def test_text_from_nodes_has_no_control_characters(hostile: str, harmless: str) -> None:

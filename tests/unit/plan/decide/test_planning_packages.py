@@ -34,11 +34,12 @@ def test_every_form_of_a_package_is_parsed(text, name, version, path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "==1", "a b", "x==", "x==one", "x>=one", "x[extra", "-x==1", "!"],
-)
+    ["", "==1", "a b", "x==", "x==one", "x>=one", "x[extra", "-x==1", "!", f"x=={'1' * 5000}",
+     f"x==1 ; python_version < '{'1' * 5000}'"],
+)  # fmt: skip
 def test_invalid_forms_are_refused_with_the_valid_ones(text):
     with pytest.raises(ConfigError) as caught:
-        parse_package(text)
+        parse_packages([text])
     assert "NAME==VERSION" in caught.value.fix
 
 
