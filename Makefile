@@ -45,10 +45,11 @@ setup: .venv/.ready ## .venv with fleetbuild and what its development needs
 	@echo "== setup: done, .venv/bin/fleetbuild is there"
 
 demo: setup ## the whole job on this machine: probe, plan, build, install, verify, manifests
-	@echo "== demo: hnswlib for this machine, all of it below .fleetbuild/demo"
+	@echo "== demo: hnswlib for this machine, served below .fleetbuild/demo/opt"
 	@mkdir -p .fleetbuild/demo
 	@printf 'packages: [hnswlib==0.8.0]\ninstall: {path: %s}\n' '$(CURDIR)/.fleetbuild/demo/opt' > .fleetbuild/demo/fleetbuild.yml
 	fleetbuild apply inventory/local.yml --config .fleetbuild/demo/fleetbuild.yml --state-dir .fleetbuild/demo --yes
+	@echo "To use the wheel:              .fleetbuild/demo/opt/current/bin/python -c 'import hnswlib'"
 	@echo "To run fleetbuild yourself:    export PATH=$(CURDIR)/.venv/bin:\$$PATH"
 	@echo "Six real SSH nodes to try on:  make lab, then fleetbuild plan .lab/default/inventory.yml --package hnswlib==0.8.0"
 

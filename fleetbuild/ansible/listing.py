@@ -95,7 +95,7 @@ def _refuse_unreadable(source: str, path: Path) -> None:
     if _PACKAGES.fullmatch(path.name):
         raise InventoryError(
             f"{source} is not an inventory: it lists packages.",
-            "Name an inventory, and this file by its option: -r, --lock or --group.",
+            "Name this file by its option: -r, --lock or --group; an inventory stands by itself.",
         )
     if path.is_file() and path.stat().st_size > _LARGE and not os.access(path, os.X_OK):
         raise InventoryError(

@@ -5,6 +5,7 @@ In: how a playbook ended on a host. Out: events, and results that name the node 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from fleetbuild.ansible.role_results import FULL_FIX, Failure, Reply, is_disk_full
@@ -14,6 +15,16 @@ from fleetbuild.models import Event, NodeResult, OnEvent, Stage
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
+_NO_FOLDER = "create temporary directory"
+_NO_FOLDER_FIX = (
+    "Give the login user a home that it can write, or set ansible_remote_tmp in the inventory, then"
+    " run the same command again."
+)
+_BECOME = re.compile(r"\b(?:become|sudo)\b")
+_BECOME_FIX = (
+    "Root is needed there, because the login user may not write to install.path: give the become"
+    " password (--ask-become-pass), or set install.path to a folder that this user can write."
+)
 AGAIN = "Once it answers, run the same command again; finished work is kept."
 _SILENT_AFTER = 5  # seconds; below that the connection was refused or cut
 
@@ -22,6 +33,20 @@ def stage_of(task: str, otherwise: Stage) -> Stage:
     """Return the stage that a task belongs to."""
     step = step_of(task)
     return step.stage if step else otherwise
+
+
+def is_lost(host: HostRun) -> bool:
+    """Whether no answer came: Ansible also calls a node unreachable where it can make no folder."""
+    return host.state == "unreachable" and fix_of(host.message) not in (FULL_FIX, _NO_FOLDER_FIX)
+
+
+def fix_of(message: str) -> str:
+    """Return what to do about what Ansible said of a node; nothing if that is not known."""
+    if is_disk_full(message):
+        return FULL_FIX
+    if _NO_FOLDER in message:
+        return _NO_FOLDER_FIX
+    return _BECOME_FIX if _BECOME.search(message) else ""
 
 
 def describe_loss(host: HostRun) -> str:
@@ -61,13 +86,7 @@ def result_without_reply(
 
     `serving` is the release that served before, "" if none did, None if unknown.
     """
-    if host and host.state == "unreachable" and is_disk_full(host.message):
-        # Ansible calls a node unreachable on which it cannot make its temporary folder.
-        reason = f"The disk is full: {host.message}{_release_after_loss(host, serving)}."
-        return NodeResult(
-            node=name, group=group, state="install_failed", reason=reason, fix=FULL_FIX
-        )
-    if host and host.state == "unreachable":
+    if host and is_lost(host):
         return NodeResult(
             node=name,
             group=group,
@@ -83,6 +102,7 @@ def result_without_reply(
         state="install_failed",
         reason=message or "Ansible stopped there without giving a reason.",
         fix=(failure.fix if failure else "")
+        or fix_of(message)
         or "Fix the error above, then run the same command again.",
         held=is_held(failure),
         log=(host.log if host else "") or None,

@@ -17,7 +17,7 @@ import yaml
 
 from fleetbuild.ansible import ansible_dir
 from fleetbuild.ansible.role_results import BuildReply, Failure, is_disk_full
-from fleetbuild.ansible.silent_nodes import describe_loss
+from fleetbuild.ansible.silent_nodes import describe_loss, fix_of, is_lost
 from fleetbuild.apply.pending import BuildAssignment
 from fleetbuild.models import Target
 from fleetbuild.models.problem import Problem
@@ -45,7 +45,7 @@ def failure_before_reply(host: HostRun | None, failure: Failure | None) -> str |
     """Return why a machine ended before its build did; None if the playbook ended well there."""
     if host is None or host.state == "ok":
         return None
-    if host.state == "unreachable" and not is_disk_full(host.message):
+    if is_lost(host):
         return f"{describe_loss(host)}."
     reason = (failure.reason if failure else "") or host.message
     return reason.partition("\n")[0] or "Ansible stopped there without giving a reason."
@@ -61,7 +61,7 @@ def reason_without_reply(
 
     `first_failure` is the first package that failed on this node, and its reply.
     """
-    if host and host.state == "unreachable":
+    if host and is_lost(host):
         return {
             "reason": f"{node}: {describe_loss(host)}.",
             "fix": "Once it answers, apply again: the build continues there.",
@@ -75,7 +75,9 @@ def reason_without_reply(
     reason = (failure.reason if failure else "") or (host.message if host else "")
     return {
         "reason": f"{node} stopped before the build: {reason or 'no reason given'}",
-        "fix": (failure.fix if failure else "") or f"Fix the error on {node}, then apply again.",
+        "fix": (failure.fix if failure else "")
+        or fix_of(reason)
+        or f"Fix the error on {node}, then apply again.",
     }
 
 

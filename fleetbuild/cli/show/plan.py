@@ -89,8 +89,9 @@ def plan_body(plan: Plan, width: int) -> RenderableType:
 
 def markdown_lines(plan: Plan) -> list[str]:
     """Return the plan as Markdown: the count, and the rest folded."""
-    *attention, counts = plan_ending(plan)
-    notes = [f"- {escaped(line)}" for line in (*shared_lines(plan), *attention)]
+    counts = summary_line(plan)
+    lines = (*shared_lines(plan), *(line for line in plan_ending(plan) if line != counts))
+    notes = [f"- {escaped(line)}" for line in lines]
     table = table_lines(_table(plan))
     return [f"**{escaped(counts)}**", "", *folded(heading(plan), [*table, "", *notes])]
 
@@ -114,14 +115,15 @@ def plan_ending(
     lines += to_supply(plan)
     lines += _in_image(plan)
     lines += _in_containers(plan)
-    if plan.lock == "missing":
-        why = clean(plan.lock_problem or "no index could be reached")
-        lines.append(f"The dependencies are not locked, so this plan cannot be applied: {why}")
     if plan.summary.nodes_to_change:
         lines += rollout_lines(plan) if verbose else ()
         lines += (*_time(plan, step_seconds), *hook_lines(plan))
     lines += _in_users_folder(plan)
-    return [*lines, summary_line(plan)]
+    lines.append(summary_line(plan))
+    if plan.lock == "missing":
+        why = clean(plan.lock_problem or "no index could be reached")
+        lines.append(f"This plan cannot be applied: its dependencies are not locked. {why}")
+    return lines
 
 
 def _in_users_folder(plan: Plan) -> Iterator[str]:

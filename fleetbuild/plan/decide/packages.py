@@ -149,7 +149,8 @@ def refuse_duplicates(specs: Sequence[PackageSpec]) -> None:
             what = spec.name or spec.path or spec.git
             raise ConfigError(
                 f"{what} is listed twice: {seen[key]!r} and {spec.text!r}.",
-                "Name each package of a release once; another version goes into another release.",
+                "Name each package of a release once. To build one that a file lists:"
+                " build: {only: [NAME]} in fleetbuild.yml.",
             )
         seen[key] = spec.text
 

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fleetbuild.ansible import TaskEvent, connections
+from fleetbuild.ansible import HostRun, TaskEvent, connections, silent_nodes
 from fleetbuild.ansible import playbooks as edge
 
 
@@ -74,6 +75,28 @@ def test_a_host_whose_playbook_is_killed_during_a_step_has_failed() -> None:
     assert ends["a"].state == "failed"
     assert ends["a"].message.startswith("Copy wheels: ansible-playbook ended during this step")
     assert ends["b"].state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "result", "fix"),
+    [
+        ("unreachable", "Connection refused", "unreachable", "Once it answers"),
+        ("unreachable", "Failed to create temporary directory.", "install_failed", "a home"),
+        ("unreachable", "mkdir: No space left on device", "install_failed", "Free space"),
+        ("failed", "Premature end of stream waiting for become success", "install_failed", "Root"),
+        ("failed", "sudo: not found", "install_failed", "install.path"),
+        ("failed", "odd", "install_failed", "Fix the error above"),
+    ],
+)
+def test_what_ansible_says_decides_what_to_do(
+    state: Any, message: str, result: str, fix: str
+) -> None:
+    failed = silent_nodes.result_without_reply(
+        "a", "g", HostRun(state=state, message=message), None
+    )
+    assert failed.state == result
+    assert message.rstrip(".") in (failed.reason or "")
+    assert fix in (failed.fix or "")
 
 
 def test_a_host_lost_in_a_loop_was_silent_since_its_last_item(clock: list[float]) -> None:

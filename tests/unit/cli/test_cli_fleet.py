@@ -66,7 +66,7 @@ def test_plan_json_is_exactly_the_saved_plan(run: Run, here: Path) -> None:
 def test_plan_reports_missing_supplies_and_saves(run: Run, here: Path) -> None:
     result = run(*PLAN)
     assert "unreachable: gone" in result.stdout
-    assert "The dependencies are not locked" in result.stdout
+    assert "its dependencies are not locked" in result.stdout
     assert "Next: make the index or source reachable" in result.stdout.splitlines()[-1]
     assert (here / ".fleetbuild" / "plan.json").exists()
     explained = run("explain", "avx512-a", "--facts", CAPTURES)

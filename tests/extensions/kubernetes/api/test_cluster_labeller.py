@@ -127,7 +127,7 @@ def test_a_cluster_without_the_hosts_is_an_error(client: Client, api: FakeApi) -
 
 
 def test_a_host_whose_node_may_have_another_name_is_refused(client: Client, api: FakeApi) -> None:
-    """Its pods may mount what is removed there."""
+    """Its pods may mount the removed release."""
     api.add("b", "a.example.com", "c.one.com", "c.two.com", "d.example.com")
     hosts = ("a", "b", "c", "d.example.com", "d", "e")
     labels = ApiLabeller(LabelTargets("x.dev", nodes={name: name for name in hosts}), client)
