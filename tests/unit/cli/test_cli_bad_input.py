@@ -33,23 +33,6 @@ def refused(result: Result, code: int, *words: str) -> None:
         assert word in result.stderr
 
 
-def test_a_missing_inventory_is_an_error(run: Run) -> None:
-    refused(run("plan", "nowhere.yml"), 2, "nowhere.yml")
-
-
-def test_invalid_yaml_is_reported_with_its_line(run: Run, here: Path) -> None:
-    (here / "bad.yml").write_text("all:\n  hosts:\n   a: {\n")
-    refused(run("facts", "bad.yml"), 2, "bad.yml", "line")
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\0", bytes(9000), b"a ansible_host=x\0y\n"])
-def test_a_binary_file_in_place_of_the_inventory_is_an_error(
-    run: Run, here: Path, content: bytes
-) -> None:
-    (here / "hosts").write_bytes(content)
-    refused(run("facts", "hosts"), 2)
-
-
 def test_a_folder_without_an_inventory_is_an_error(run: Run, here: Path) -> None:
     (here / "empty").mkdir()
     refused(run("plan", "empty"), 2, "The folder empty contains no inventory.")
@@ -119,10 +102,6 @@ def test_a_group_named_as_a_key_of_the_configuration_is_not_a_configuration(
     refused(run("plan", "inventory.yml"), 2, "inventory.yml names no hosts")
 
 
-def test_a_pattern_without_matching_hosts_is_an_error(run: Run) -> None:
-    refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
-
-
 def test_what_ansible_warns_of_in_an_inventory_is_shown(run: Run, here: Path) -> None:
     """Such as a host that is listed twice, or a name in --limit that is misspelt."""
     (here / "hosts.yml").write_text("all: {hosts: {a: {x: 1}, a: {x: 2}, b: {}}}\n")
@@ -150,41 +129,8 @@ def test_an_empty_limit_does_not_mean_all_nodes(run: Run, here: Path, limit: str
     refused(run("apply", FLEET, "--limit", limit, "--yes"), 2, f"--limit {limit!r} is empty")
 
 
-def test_an_unknown_key_is_reported_with_the_nearest_valid_key(run: Run, here: Path) -> None:
-    (here / "fleetbuild.yml").write_text("packges: [hnswlib==0.8.0]\n")
-    result = run("plan", FLEET, "--facts", CAPTURES, "--config", "fleetbuild.yml")
-    refused(result, 2, "'packges'", "'packages'")
-
-
-def test_a_missing_configuration_is_an_error(run: Run) -> None:
-    refused(run("plan", FLEET, "--facts", CAPTURES, "--config", "no.yml"), 2, "no.yml")
-
-
-def test_a_plan_without_packages_is_an_error(run: Run) -> None:
-    refused(run("plan", FLEET, "--facts", CAPTURES), 2, "--package")
-
-
-def test_missing_captures_are_an_error(run: Run) -> None:
-    refused(run("facts", FLEET, "--facts", "nowhere"), 2, "nowhere")
-
-
 def test_apply_of_a_missing_plan_is_an_error(run: Run) -> None:
     refused(run("apply", "other.json"), 2, "other.json")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\x00\xff binary", b'{"format_version": "1.0"', b"[]", b'{"format_version": "1.0"}'],
-)
-def test_a_file_that_is_not_a_plan_is_refused(run: Run, here: Path, content: bytes) -> None:
-    (here / "plan.json").write_bytes(content)
-    refused(run("apply", "plan.json"), 2, "plan.json")
-
-
-def test_a_plan_in_a_newer_format_is_refused(run: Run, here: Path) -> None:
-    newer = {"format_version": "2.0", "digest": "x", "groups": []}
-    (here / "plan.json").write_text(json.dumps(newer))
-    refused(run("apply", "plan.json"), 2, "newer", "2.0")
 
 
 def test_planning_options_are_refused_with_a_saved_plan(run: Run, here: Path) -> None:
