@@ -118,7 +118,7 @@ CHOICES: dict[str, tuple[Mapping[str, str], list[Facts], dict[str, str], tuple[o
     "a reported combination is named as such": (
         {"torch": "2.0.1"}, [gpu("3.5", driver="470.256.02", cuda="11.4")], {"tag": "cp310"},
         ("11.4", "reported", ("n0",), "torch 2.0 with CUDA 11.4 is reported to work on SM 3.5")),
-    "a release without code for the sm is no evidence": (
+    "a release without code for the sm decides nothing": (
         {"torch": "2.5.1"}, [KEPLER], {},
         ("11.8", "buildable", (), "PyTorch's own torch 2.5 with CUDA 11.8 has no code for SM 3.5")),
     "only the wheels for 12.6 have code for Volta": (
