@@ -1,9 +1,8 @@
-"""Every way and kind at a real API server, and where a real scheduler puts the pods."""
+"""Every way and kind at a real API server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -34,12 +33,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
     folder = tmp_path_factory.mktemp("api")
     with real_api.serving(folder) as running:
         yield running
-
-
-@pytest.fixture
-def scheduler(api: RealApi, tmp_path: Path) -> Iterator[None]:
-    with real_api.scheduling(api.kubeconfig(tmp_path)):
-        yield
 
 
 def namespace(api: RealApi, name: str, level: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import next_command, result_lines
-from fleetbuild.errors import BlockedError, InstallError, Interrupted, LockedError, StalePlanError
+from fleetbuild.errors import BlockedError, InstallError, Interrupted, StalePlanError
 from fleetbuild.models import (
     Event,
     Installs,
@@ -73,16 +73,6 @@ def test_an_apply_leaves_how_long_its_steps_took_for_the_next_plan(
     run = fleet.run(PLAN, tmp_path / "state")
     assert run.journal.step_seconds(PLAN.package_names).keys() == {AVX.name, AVX2.name}
     assert run.journal.step_seconds(["another"]) == {}
-
-
-def test_the_second_apply_starts_no_playbook(fleet: FakeFleet) -> None:
-    fleet.apply()
-    before = len(fleet.calls)
-    result = fleet.apply()
-    assert len(fleet.calls) == before
-    assert not result.changed
-    assert result.exit_code == 0
-    assert set(states_of(result).values()) == {"up_to_date"}
 
 
 def test_a_lost_manifest_is_written_again(fleet: FakeFleet) -> None:
@@ -266,25 +256,6 @@ def test_a_wheel_that_takes_minutes_to_read_holds_up_no_other(
     assert states_of(result)["avx2-1"] == "installed"
 
 
-def test_a_canary_that_fails_holds_the_rest_of_its_group_back(fleet: FakeFleet) -> None:
-    fleet.trouble["install.yml", "avx-1"] = "verify"
-    result = fleet.apply()
-    verdicts = {event.node: event.state for event in fleet.told if event.stage == "verify"}
-    assert verdicts == {"avx-1": "failed", "avx2-1": "ok", "avx2-2": "ok"}
-    assert [event.state for event in fleet.told if event.node == "avx-1"].count("failed") == 1
-    assert states_of(result) == {
-        "avx-1": "verify_failed",
-        "avx-2": "not_reached",
-        "avx2-1": "installed",
-        "avx2-2": "installed",
-    }
-    assert result.exit_code == 7
-    assert "Illegal instruction" in str(result.nodes[0].reason)
-    assert "avx-1" in str(result.nodes[1].reason)
-    assert result.nodes[1].fix is None  # the canary has it
-    assert [Path(path).name for path in result.manifests] == ["cpu-avx2-cp311.yml"]
-
-
 @pytest.mark.parametrize(
     ("trouble", "state", "code"),
     [
@@ -310,14 +281,6 @@ def test_a_stage_with_a_failure_ends_as_failed(fleet: FakeFleet) -> None:
     ended = [event for event in fleet.told if event.seconds is not None and not event.node]
     assert ("install", "failed") in [(event.stage, event.state) for event in ended]
     assert ("build", "ok") in [(event.stage, event.state) for event in ended]
-
-
-def test_a_batch_of_each_group_goes_at_a_time(fleet: FakeFleet) -> None:
-    five = group("avx", [f"avx-{number}" for number in range(1, 6)])
-    fleet.facts |= {name: facts("avx") for name in five.nodes}
-    fleet.apply(plan(five, AVX2, rollout={"serial": "40%"}))
-    assert waves(fleet, "avx-") == [["avx-1"], ["avx-2", "avx-3"], ["avx-4", "avx-5"]]
-    assert waves(fleet, "avx2-") == [["avx2-1"], ["avx2-2"]]
 
 
 @pytest.mark.parametrize(("bearable", "last"), [(0, "not_reached"), ("20%", "installed")])
@@ -434,43 +397,6 @@ def test_a_build_left_running_is_resumed_on_its_node(fleet: FakeFleet) -> None:
     fleet.trouble.clear()
     assert set(states_of(fleet.apply()).values()) == {"installed"}
     assert fleet.calls[1] == ("build.yml", ["avx-2", "avx2-1"])
-
-
-def test_an_interrupted_install_goes_on(fleet: FakeFleet) -> None:
-    fleet.trouble["install.yml", "avx-1"] = "ctrl-c"
-    with pytest.raises(Interrupted, match=r"what it served before, or the new release\.$"):
-        fleet.apply()
-    fleet.trouble.clear()
-    result = fleet.apply()
-    assert set(states_of(result).values()) <= {"installed", "up_to_date"}
-    assert states_of(result)["avx-1"] == "installed"
-    assert {w.state for w in result.wheels} == {"reused"}
-    assert [name for name, _ in fleet.calls].count("build.yml") == 1
-
-
-def test_ctrl_c_releases_the_lock(fleet: FakeFleet) -> None:
-    def press(_: str) -> None:
-        raise KeyboardInterrupt
-
-    fleet.during = press
-    with pytest.raises(Interrupted) as caught:
-        fleet.apply()
-    assert caught.value.exit_code == 130
-    fleet.during = lambda _: None
-    assert fleet.apply().exit_code == 0
-
-
-def test_a_second_run_at_the_same_time_is_refused(fleet: FakeFleet) -> None:
-    refused = []
-
-    def again(_: str) -> None:
-        with pytest.raises(LockedError) as caught:
-            fleet.apply()
-        refused.append(caught.value.exit_code)
-
-    fleet.during = again
-    fleet.apply()
-    assert set(refused) == {8}
 
 
 def test_a_plan_without_a_lock_is_refused(fleet: FakeFleet) -> None:
