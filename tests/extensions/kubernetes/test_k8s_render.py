@@ -28,7 +28,6 @@ from tests.factories.plans import (
     make_target,
     make_wheel,
 )
-from tests.factories.schemas import NEWEST, OLDEST, accept
 
 RELEASE_LABEL = "fleetbuild.dev/release"
 
@@ -40,16 +39,6 @@ def valid_labels(labels):
         and all(map(is_label_value, names))
         and all(map(is_label_value, labels.values()))
     )
-
-
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_the_schema_of_the_oldest_and_newest_kubernetes_accepts_all(version):
-    serving = as_planned(gpu_fleet(), {"gpu-1", "cpu-1", "cpu-2"})
-    files = render_labels(gpu_fleet(), serving) | render(gpu_fleet(), serving=serving)
-    for name, text in files.items():
-        if name.endswith(".yaml") and name != "kustomization.yaml":
-            for document in yaml.safe_load_all(text):
-                accept(document, version)
 
 
 @pytest.mark.parametrize("kind", ["k8s", "kustomize", "policy", "rbac"])
@@ -155,13 +144,6 @@ def test_the_script_labels_each_node_and_reports_failures(tmp_path):
     words = (tmp_path / "out").read_text().split()
     assert words[:4] == ["label", "--overwrite", "node", "a"]
     assert words.count("fleetbuild.dev/group=cpu-avx2-cp311") == 2
-
-
-def test_kustomize_finds_every_workload():
-    files = render(gpu_fleet())
-    resources = yaml.safe_load(files["kustomization.yaml"])["resources"]
-    assert resources == [name for name in files if name.startswith("deployment-")]
-    assert len(resources) == 2
 
 
 def test_releases_side_by_side_share_no_label():
