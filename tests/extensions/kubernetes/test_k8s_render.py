@@ -28,6 +28,7 @@ from tests.factories.plans import (
     make_target,
     make_wheel,
 )
+from tests.factories.schemas import NEWEST, accept
 
 RELEASE_LABEL = "fleetbuild.dev/release"
 
@@ -87,7 +88,9 @@ def test_pods_of_a_gpu_group_request_a_gpu():
 def test_only_verified_nodes_get_release_labels():
     plan = gpu_fleet()
     files = render_labels(plan, as_planned(plan, {"cpu-2"}))
-    documents = yaml.safe_load_all(files["nodes.yaml"])
+    documents = list(yaml.safe_load_all(files["nodes.yaml"]))
+    for each in documents:
+        accept(each, NEWEST)
     labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in documents}
     assert labels["gpu-1"] == {
         "fleetbuild.dev/class": "sm80.sm90-armv8.2",

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,24 +40,6 @@ def test_a_folder_without_an_inventory_is_an_error(run: Run, here: Path) -> None
 
 def test_a_group_needs_a_pyproject_or_a_lock(run: Run) -> None:
     refused(run("plan", FLEET, "--facts", CAPTURES, "--group", "gpu"), 2, "group gpu", "--lock")
-
-
-@pytest.mark.parametrize(
-    ("args", "most"),
-    [
-        (("apply", "ubuntu.iso"), "256 MB"),
-        (("apply", "huge.json"), "256 MB"),
-        (("plan", "ubuntu.iso"), "256 MB"),
-        (("plan", FLEET, "--config", "ubuntu.iso"), "16 MB"),
-    ],
-)
-def test_a_file_of_gigabytes_is_refused_without_being_read(
-    run: Run, here: Path, args: tuple[str | Path, ...], most: str
-) -> None:
-    for name in ("ubuntu.iso", "huge.json"):
-        with (here / name).open("wb") as file:
-            file.truncate(1 << 40)  # more than any memory, and no block on the disk
-    refused(run(*args), 2, most)
 
 
 def test_a_folder_in_place_of_a_file_is_an_error(run: Run, here: Path) -> None:
@@ -175,21 +156,6 @@ def test_a_file_that_is_not_a_wheel_is_reported(run: Run, here: Path) -> None:
     assert result.exit_code == 7
     assert "not a zip archive" in result.stdout
     assert "baseline" not in result.stdout  # nothing was read, so nothing is known of its needs
-
-
-def test_odd_files_in_captures_are_tolerated(run: Run, here: Path) -> None:
-    captures = here / "captures"
-    shutil.copytree(CAPTURES, captures)
-    (captures / "avx-old" / "cpuinfo").unlink()
-    (captures / "avx2-gpu" / "cpuinfo").write_bytes(b"")
-    (captures / "avx512-a" / "cpuinfo").write_bytes(bytes(range(256)) * 64)
-    (captures / "avx512-b" / "cpuinfo").write_bytes(b"flags\t: avx\n" * 4_400_000)
-    result = run("facts", FLEET, "--facts", captures, "--json")
-    assert result.exit_code == 3, result.stderr  # `gone` has no folder
-    nodes = json.loads(result.stdout)["nodes"]
-    assert nodes["gone"]["state"] == "unreachable"
-    assert nodes["avx-old"]["isa"] is None
-    assert nodes["avx-old"]["libc"] is not None
 
 
 def denied(*_: object, **__: object) -> NoReturn:
