@@ -150,7 +150,7 @@ class FakeFleet:
     follower: Follower = field(default_factory=Follower)
     answers: threading.Event = field(default_factory=threading.Event)  # of a node that "waits"
     made: Plan | None = None  # what apply() carries out
-    home: Path = Path()  # the state directory of apply()
+    home: Path | None = None  # the state directory of apply()
     told: list[Event] = field(default_factory=list)  # what the last apply() said
 
     def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
@@ -290,6 +290,7 @@ class FakeFleet:
         """Carry out this plan or the fleet's own, always from the same state directory."""
         plan, self.told = plan or self.made, []
         assert plan
+        assert self.home
         return carry_out(self.run(plan, self.home, self.told, **options))
 
     def run(self, plan: Plan, folder: Path, told: list[Event] | None = None, **options: Any) -> Run:

@@ -11,7 +11,7 @@ from fleetbuild.apply import wave
 from fleetbuild.models import Result
 from fleetbuild.models.release import ENVIRONMENT_BYTES, ManifestWheel
 from tests.factories.fleets import facts, manifest
-from tests.factories.runs import FakeFleet, FakeStore, fleet_of, group, plan
+from tests.factories.runs import FakeFleet, fleet_of, group, plan
 
 GROUP = group("avx", ["avx-1", "avx-2", "avx-3"])
 
@@ -61,14 +61,14 @@ def test_a_release_that_a_rollback_left_on_the_node_needs_no_space(fleet: FakeFl
 def test_a_wheel_of_the_current_release_needs_no_space_for_a_copy(
     tmp_path: Path, keeps: bool
 ) -> None:
-    wheel, fleet = bytes(20_000_000), FakeFleet(facts={}, store=FakeStore(tmp_path))
+    wheel, fleet = bytes(20_000_000), fleet_of(tmp_path, group("avx", ["avx-1"]))
     fleet.built = {"avx-1": wheel}
     built = ManifestWheel(package="x", version="1", artifact_key="0" * 32,
                           sha256=hashlib.sha256(wheel).hexdigest())  # fmt: skip
     served = manifest("earlier").model_copy(update={"wheels": (built,) if keeps else ()})
     free = (ENVIRONMENT_BYTES + 1_000_000) / 2**30
     fleet.facts["avx-1"] = facts("avx", release={"default": served}, install_free_gb=free)
-    result = fleet.apply(plan(group("avx", ["avx-1"])))
+    result = fleet.apply()
     assert states(result) == ["installed" if keeps else "install_failed"]
 
 
