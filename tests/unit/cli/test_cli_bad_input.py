@@ -42,11 +42,6 @@ def test_a_group_needs_a_pyproject_or_a_lock(run: Run) -> None:
     refused(run("plan", FLEET, "--facts", CAPTURES, "--group", "gpu"), 2, "group gpu", "--lock")
 
 
-def test_a_folder_in_place_of_a_file_is_an_error(run: Run, here: Path) -> None:
-    (here / "bad.yml").mkdir()
-    refused(run("facts", "bad.yml"), 2, "bad.yml")
-
-
 def test_a_state_directory_that_cannot_be_created_is_an_error(run: Run, here: Path) -> None:
     (here / "file").touch()
     arguments = ("plan", FLEET, "--facts", CAPTURES, "--package", "hnswlib==0.8.0")
@@ -108,10 +103,6 @@ def test_a_list_of_hosts_may_be_longer_than_a_path(run: Run) -> None:
 def test_an_empty_limit_does_not_mean_all_nodes(run: Run, here: Path, limit: str) -> None:
     (here / "none").write_text("\n")
     refused(run("apply", FLEET, "--limit", limit, "--yes"), 2, f"--limit {limit!r} is empty")
-
-
-def test_apply_of_a_missing_plan_is_an_error(run: Run) -> None:
-    refused(run("apply", "other.json"), 2, "other.json")
 
 
 def test_planning_options_are_refused_with_a_saved_plan(run: Run, here: Path) -> None:
@@ -202,7 +193,6 @@ def test_an_unreadable_inventory_is_an_error(
         (("explain", "--json"), "Missing"),
         (("facts", "x.yml", "--json", "--forks", "a"), "does not accept this value as --forks"),
         (("apply", "x.yml", "--json", "--check"), "fleetbuild apply has no option --check."),
-        (("plan", "missing.yml", "--json"), "missing.yml"),
     ],
 )
 def test_each_error_is_one_document_with_json(

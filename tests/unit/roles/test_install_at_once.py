@@ -263,20 +263,18 @@ def test_pip_installs_where_uv_does_not_run(
     assert "pip" not in found  # it ran from the wheel of ensurepip
 
 
-@pytest.mark.usefixtures("own_uv")
-def test_a_program_that_arrived_damaged_is_sent_again(release: ModuleType, tmp_path: Path) -> None:
+def test_a_program_that_arrived_damaged_is_sent_again(packed: Node) -> None:
     """As a wheel: pip in its place is slower, and its warning says no reason."""
-    about = installers.own_uv()
-    node = Node(release, tmp_path, Path(about["path"]), about["file"])
-    copied = Path(node.params["staging"], about["sha256"], about["file"])
+    uv = packed.params["installer"]
+    copied = Path(packed.params["staging"], uv["sha256"], uv["file"])
     copied.write_bytes(copied.read_bytes()[:-1])
-    with pytest.raises(release.Problem, match=f"{about['file']} arrived damaged") as why:
-        node.install()
+    with pytest.raises(packed.release.Problem, match=r"uv\.gz arrived damaged") as why:
+        packed.install()
     assert why.value.fix == ["run-to-copy"]
     assert not copied.exists()
-    assert node.begin()["missing"] == [node.params["installer"]]
-    shutil.copy(about["path"], copied)
-    assert node.install()["made_by"] == "uv"
+    assert packed.begin()["missing"] == [uv]
+    shutil.copy(installers.own_uv()["path"], copied)
+    assert packed.install()["made_by"] == "uv"
 
 
 def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_path: Path) -> None:
@@ -629,18 +627,9 @@ def test_a_file_that_does_not_hold_the_program_is_packed_again(
     assert sha256_of(Path(first["path"])) == first["sha256"]
 
 
-def test_a_packed_uv_is_unpacked_where_it_is_kept(
-    release: ModuleType, tmp_path: Path, own_uv: Path
-) -> None:
-    assert not own_uv.exists()
-    packed = installers.own_uv()
-    node = Node(release, tmp_path, Path(packed["path"]))
-    uv = node.params["installer"]
-    uv["file"] = "uv.gz"
-    folder = Path(node.params["staging"], uv["sha256"])
-    (folder / "uv").rename(folder / "uv.gz")
-    assert node.install()["made_by"] == "uv"
-    kept = Path(installer.kept_uv(node.root.path, uv))
+def test_a_packed_uv_is_unpacked_where_it_is_kept(packed: Node) -> None:
+    assert packed.install()["made_by"] == "uv"
+    kept = Path(installer.kept_uv(packed.root.path, packed.params["installer"]))
     assert kept.read_bytes() == Path(find_uv_bin()).read_bytes()
     assert os.listdir(kept.parent) == ["uv"]
 
@@ -659,12 +648,7 @@ def test_pip_installs_if_the_packed_uv_is_damaged(release: ModuleType, tmp_path:
     """As from a controller with a bad disk, which computes the hash of the damaged file."""
     packed = tmp_path / "uv.gz"
     packed.write_bytes(PACKED[:10] + b"\xff" * 20)
-    node = Node(release, tmp_path, packed)
-    uv = node.params["installer"]
-    uv["file"] = "uv.gz"
-    folder = Path(node.params["staging"], uv["sha256"])
-    (folder / "uv").rename(folder / "uv.gz")
-    assert node.install()["made_by"] == "pip"
+    assert Node(release, tmp_path, packed, "uv.gz").install()["made_by"] == "pip"
 
 
 def test_two_release_names_unpack_uv_at_once(
