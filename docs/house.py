@@ -28,7 +28,7 @@ _NOT_CODE = {
 }  # fmt: skip
 
 # Code lines. A limit falls with what it limits, and rises for no feature: one leaves first.
-LIMITS = {"core": 27_150, "extensions": 11_660, "plugins": 5_700, "tests": 51_740}
+LIMITS = {"core": 27_150, "extensions": 11_660, "plugins": 5_700, "tests": 51_690}
 
 
 @dataclass(frozen=True)
