@@ -105,6 +105,15 @@ class FakeApi:
         self.lock = threading.RLock()
         self.url = ""
 
+    def refuse(self, with_: Say, verb: str = "", path: str = "") -> None:
+        """Answer so to the requests of this verb whose path ends so."""
+
+        def before(asked: Asked) -> None:
+            if asked.verb.startswith(verb) and asked.path.endswith(path):
+                raise with_
+
+        self.before = before
+
     def add(self, *names: str, labels: dict[str, str] | None = None, by: str = "kubelet") -> None:
         for name in names:
             own = {"kubernetes.io/hostname": name, **(labels or {})}

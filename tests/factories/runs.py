@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 
 from fleetbuild.ansible import HostRun, TaskEvent
 from fleetbuild.apply.context import Run, Tools
+from fleetbuild.apply.stages import carry_out
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.extension import Follower
 from fleetbuild.journal import Journal
@@ -27,12 +28,13 @@ from fleetbuild.models import (
     PlannedGroup,
     PlannedNode,
     PlannedWheel,
+    Result,
 )
 from fleetbuild.models.hooks import HookCall, HookFailure
 from fleetbuild.models.serving import Serving
 from fleetbuild.models.stored import NO_CONTEXT, BuildContext, SignedRelease
 from fleetbuild.state import StateDir
-from tests.factories.fleets import locked
+from tests.factories.fleets import facts, locked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 
 PYTHON = "/usr/bin/python3.11"
@@ -147,6 +149,9 @@ class FakeFleet:
     before: dict[str, Manifest | None] = field(default_factory=dict)  # what nodes served before
     follower: Follower = field(default_factory=Follower)
     answers: threading.Event = field(default_factory=threading.Event)  # of a node that "waits"
+    made: Plan | None = None  # what apply() carries out
+    home: Path | None = None  # the state directory of apply()
+    told: list[Event] = field(default_factory=list)  # what the last apply() said
 
     def probe(self, nodes: Sequence[Node], _: object) -> dict[str, Facts]:
         return {node.name: self.later.get(node.name, self.facts[node.name]) for node in nodes}
@@ -281,6 +286,13 @@ class FakeFleet:
             raise KeyboardInterrupt
         return {node: HookFailure(reason=said) for node, said in troubles.items() if said}
 
+    def apply(self, plan: Plan | None = None, **options: Any) -> Result:
+        """Carry out this plan or the fleet's own, always from the same state directory."""
+        plan, self.told = plan or self.made, []
+        assert plan
+        assert self.home
+        return carry_out(self.run(plan, self.home, self.told, **options))
+
     def run(self, plan: Plan, folder: Path, told: list[Event] | None = None, **options: Any) -> Run:
         state = StateDir(folder)
         nodes = [Node(name=name, login=Login(host=name)) for name in self.facts]
@@ -304,6 +316,18 @@ class FakeFleet:
             on_event=(told if told is not None else []).append,
             **options,
         )
+
+
+def fleet_of(folder: Path, *groups: PlannedGroup) -> FakeFleet:
+    """The nodes of a plan of these groups, with an empty store."""
+    store, nodes = folder / "store", {n: facts(g.target.isa) for g in groups for n in g.nodes}
+    store.mkdir()
+    return FakeFleet(nodes, FakeStore(store), made=plan(*groups), home=folder / "state")
+
+
+def states_of(result: Result) -> dict[str, str]:
+    """Return the state of each node."""
+    return {node.node: node.state for node in result.nodes}
 
 
 def event(

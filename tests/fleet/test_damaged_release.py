@@ -11,7 +11,6 @@ import pytest
 
 import fleetbuild
 from fleetbuild import Inventory, NodeStatus, Plan, Result
-from fleetbuild.errors import StalePlanError
 from tests.fleet.test_apply import source_tree
 from tests.lab import Lab
 
@@ -111,27 +110,6 @@ def test_verify_repairs_damage_that_only_hashes_show(fleet: Fleet) -> None:
     assert repaired.exit_code == 0
     fleet.check_intact()
     assert set(states(fleet.calls().verify(repair=True)).values()) == {"verified"}
-
-
-def test_an_older_plan_does_not_replace_a_newer_release(fleet: Fleet) -> None:
-    """It was made when no release served."""
-    with pytest.raises(StalePlanError, match=r"a: it served no release .* and serves release"):
-        fleet.calls().apply(fleet.plans[0])
-    fleet.check_intact()
-
-
-def test_a_damaged_wheel_in_the_store_is_built_again(fleet: Fleet) -> None:
-    fleet.do("a", "rm /opt/fleetbuild/current/bin/python")
-    (stored,) = [
-        wheel for wheel in fleet.calls().store.list() if wheel.provenance.package == "second"
-    ]
-    stored.path.write_bytes(b"\0" + stored.path.read_bytes()[1:])
-    plan = fleet.calls().plan(fleet.plan.packages)
-    assert plan.summary.wheels_to_build == 1
-    assert plan.groups[0].release_id == fleet.releases[1]
-    result = fleet.calls().apply(plan)
-    assert states(result) == {"a": "installed", "b": "up_to_date"}, result
-    fleet.check_intact()
 
 
 def test_a_lost_release_is_installed_again(fleet: Fleet) -> None:

@@ -82,7 +82,7 @@ def test_three_commands_as_a_user_without_root(user: tuple[str, Path], run: Run)
     assert f"The release goes to {own}: you may not write to /opt/fleetbuild." in applied
 
 
-UMASKS = (0o000, 0o002, 0o022, 0o077)
+UMASKS = (0o000, 0o077)
 
 
 def index_with(folder: Path) -> str:

@@ -2,7 +2,7 @@
 and ROCm.
 
 The nodes have no route anywhere, so a download in CMake fails. The build ends where CMake has made
-its build graph, as in test_torch_tree.py. Two trees: torch 2.6.0 from Debian's source packages, for
+its build graph. Two trees: torch 2.6.0 from Debian's source packages, for
 which Debian has neither FBGEMM nor NNPACK; and the complete one that FLEETBUILD_TORCH_TREE names,
 such as a checkout of PyTorch with its submodules. The complete tree is configured for SM 8.6 too,
 with the whole CUDA toolkit in the folder FLEETBUILD_TORCH_CUDA, or, from torch 2.9 on, with CUDA

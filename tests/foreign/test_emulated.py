@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit import audit_wheel
 from fleetbuild.hardware.flags import flags
 from fleetbuild.hardware.rungs import RUNGS
 
@@ -94,8 +93,3 @@ def test_a_wheel_runs_on_the_oldest_cpu_of_its_rung(
 def test_the_wheel_of_the_next_rung_fails_on_that_cpu(qemu: str, pythons: dict[str, Path]) -> None:
     done = search_on(OLDEST["avx"], pythons["avx2"], qemu)
     assert done.returncode in (-signal.SIGILL, 128 + signal.SIGILL), done.stderr[-2000:]
-
-
-@pytest.mark.parametrize("rung", OLDEST)
-def test_the_audit_finds_only_features_of_the_rung(rung: str, wheels: dict[str, Path]) -> None:
-    assert set(audit_wheel(wheels[rung]).features) <= RUNGS[rung].features

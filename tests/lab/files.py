@@ -35,8 +35,6 @@ def node_setup(node: NodeSpec, *, gateway: str) -> str:
             how = "NOPASSWD: ALL" if user.sudo == "nopasswd" else "ALL"
             lines.append(f"echo '{user.name} ALL=(ALL) {how}' > /etc/sudoers.d/{name}")
             lines.append(f"chmod 440 /etc/sudoers.d/{name}")
-    if not node.python:
-        lines.append("rm -f /usr/bin/python3*")
     if node.containers:
         lines += [
             "mkdir -p /etc/containers",

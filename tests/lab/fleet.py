@@ -46,8 +46,6 @@ class NodeSpec:
     gpu: bool = True
     groups: Sequence[str] = ()
     memory: str | None = None
-    idle: bool = False
-    python: bool = True
     namespaces: bool = True
     suite: str = SUITE
     containers: bool = False

@@ -22,7 +22,7 @@ from typing import Any, Self
 from tests.lab import captures, emulation, files, image
 from tests.lab.emulation import CPUS
 from tests.lab.fleet import Fleet, NodeSpec, default_fleet, load_fleet, parse_fleet, require_cpu
-from tests.lab.podman import LabError, as_root, idle_cgroup, podman, require, ulimits
+from tests.lab.podman import LabError, as_root, podman, require, ulimits
 
 FOLDER = Path(os.environ.get("FLEETBUILD_LAB_DIR") or Path(__file__).parents[2] / ".lab").resolve()
 _START_SECONDS = 60
@@ -239,8 +239,6 @@ class Lab:
         options = [f"--volume={volume}" for volume in volumes]
         if spec.memory is not None:
             options += ["--memory", spec.memory, "--memory-swap", spec.memory]
-        if spec.idle:
-            options += ["--cgroup-parent", idle_cgroup()]
         if spec.behind is not None:
             options += ["--cap-add", "NET_ADMIN"]
         if not spec.namespaces:

@@ -97,23 +97,3 @@ def ulimits() -> list[str]:
         limit = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
         options += ["--ulimit", f"{name}={limit}:{limit}"]
     return options
-
-
-def idle_cgroup() -> str:
-    """A control group that gets the CPU time that nothing else on this machine asks for.
-
-    A container's own share is not enough: all containers together count as one beside the host's.
-    """
-    name = "/fleetbuild_idle"
-    least = {"cpu.shares": "2", "cpu.weight": "1", "cpu.idle": "1"}  # of cgroups version 1 and 2
-    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu"):
-        folder = root + name
-        lines = [f"mkdir -p {folder}"]
-        lines += [
-            f"[ ! -w {folder}/{file} ] || echo {to} > {folder}/{file}" for file, to in least.items()
-        ]
-        command = as_root(
-            ["sh", "-c", " && ".join([f"[ -e {root}/cgroup.procs ]", *lines]) + " || true"]
-        )
-        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-    return name

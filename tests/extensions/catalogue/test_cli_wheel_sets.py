@@ -49,20 +49,6 @@ def test_max_wheel_sets_merges_groups_and_shows_the_cost(
     assert "1 wheel set: " in run("explain", "cpu-avx-cp311").stdout
 
 
-def test_compatibility_is_one_wheel_set_here(planning: Callable[..., Result]) -> None:
-    document = json.loads(planning("optimize_for: compatibility", "--json").stdout)
-    assert [group["name"] for group in document["groups"]] == ["cpu-avx-cp311"]
-    assert [row["wheel_sets"] for row in document["tradeoffs"] if row["chosen"]] == [1]
-    assert document["nodes"]["avx512-a"]["merged_from"] == "cpu-avx512-cp311"
-    assert document["nodes"]["avx-old"]["merged_from"] is None
-
-
-@pytest.mark.parametrize("use", ["fp32", "int8", "bf16"])
-def test_optimize_for_alone_merges_nothing(use: str, planning: Callable[..., Result]) -> None:
-    document = json.loads(planning(f"optimize_for: {use}", "--json").stdout)
-    assert len(document["groups"]) == 3
-
-
 def test_max_wheel_sets_below_one_is_refused(planning: Callable[..., Result]) -> None:
     result = planning("max_wheel_sets: 0")
     assert result.exit_code == 2

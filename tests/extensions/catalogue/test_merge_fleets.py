@@ -368,23 +368,6 @@ def sizes(made: PlanDraft) -> dict[str, int]:
     return {name: len(nodes) for name, nodes in groups(made).items()}
 
 
-def test_the_captured_fleet_is_merged_into_fewer_wheel_sets(captured):
-    chosen = (package(),)
-    assert sizes(merged(captured, chosen, max_wheel_sets=5)) == {
-        "cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 2, "cpu-avx2-cp310": 1, "cpu-avx2-cp311": 4,
-        "cpu-avx512-cp311": 4,
-    }  # fmt: skip
-    # hnswlib gains nothing by AVX2 over AVX, and a little by AVX-512.
-    assert sizes(merged(captured, chosen, max_wheel_sets=4)) == {
-        "cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 6, "cpu-avx2-cp310": 1, "cpu-avx512-cp311": 4,
-    }  # fmt: skip
-    least = {"cpu-armv8.2-cp311": 2, "cpu-avx-cp311": 10, "cpu-avx2-cp310": 1}
-    assert sizes(merged(captured, chosen, max_wheel_sets=3)) == least
-    assert sizes(merged(captured, chosen, optimize_for="compatibility")) == least
-    with pytest.raises(ConfigError, match="need 3 wheel sets at least"):
-        merged(captured, chosen, max_wheel_sets=2)
-
-
 def test_the_captured_fleet_is_merged_for_torch(captured):
     chosen = (package("torch", "2.13.0"),)
     cpu = {

@@ -90,20 +90,6 @@ def test_a_dependency_that_is_known_to_die_blocks_the_nodes_where_it_dies(site, 
     assert "dep==0.9" in plan(fleet, "pkg==1.0").nodes["old"].fix
 
 
-def test_an_older_dependency_is_locked_where_the_newest_dies_at_import(site):
-    """Below x86-64-v2 files are read for it; elsewhere known results count."""
-    vpaddd = make_elf(bytes.fromhex("c5f5fec2c3"), symbol="PyInit__c")
-    for version, code in (("1.0", None), ("1.1.1", vpaddd), ("1.1.2", vpaddd), ("1.2", vpaddd)):
-        extra = {"dep/_c.so": code} if code else {}
-        make_wheel(site, "dep", version, "py3-none-manylinux_2_17_x86_64", extra)
-    made = plan({"k10": facts("x86-64"), "hsw": facts("avx2")}, "pkg==1.0")
-    found = {
-        group.name: [f"{file.name}=={file.version}" for file in group.dependencies]
-        for group in made.groups
-    }
-    assert found == {"cpu-x86-64-cp311": ["dep==1.0"], "cpu-avx2-cp311": ["dep==1.2"]}
-
-
 def test_if_no_older_dependency_loads_the_newest_says_why_the_node_is_blocked(site):
     for path in site.glob("dep-*"):
         path.unlink()

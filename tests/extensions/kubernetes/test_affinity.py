@@ -41,10 +41,6 @@ def labelled_by_rules(plan, rung, *sms):
     return {**platform(rung), **labels_of([yaml.safe_load(node_feature_rule(plan))], features)}
 
 
-def group_named(plan, name):
-    return next(group for group in plan.groups if group.name == name)
-
-
 # By fleetbuild's labels ------------------------------------------------------------------------
 
 
@@ -62,18 +58,6 @@ def test_a_pod_runs_only_on_nodes_of_its_groups_class(built, rung, sms):
         assert allowed({"affinity": affinity(plan, [group])}, node) == here
     either = {"affinity": affinity(plan, plan.groups)}
     assert allowed(either, node) == ("fleetbuild.dev/class" in node)
-
-
-def test_a_pod_that_mounts_a_release_waits_for_it():
-    plan = plan_of("cpu-avx2", "cpu-avx512")
-    group = plan.groups[0]
-    pod = {"nodeSelector": selector(plan, group, "release")}
-    hardware = {**platform("avx2"), **node_labels(plan, group, verified=False)}
-    assert not allowed(pod, hardware)
-    assert allowed(pod, {**hardware, **node_labels(plan, group)})
-    other = {**platform("avx2"), **node_labels(plan, plan.groups[1])}
-    assert not allowed(pod, other)
-    assert allowed({"affinity": affinity(plan, plan.groups, "release")}, other)
 
 
 def test_the_faster_group_is_preferred():

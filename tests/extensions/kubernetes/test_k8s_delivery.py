@@ -271,12 +271,3 @@ def test_a_daemonset_waits_for_its_release_and_then_mounts_it(tmp_path):
         waiting.stdout.readline()
         waiting.terminate()
         assert waiting.wait(20) == 1
-
-
-def test_other_kinds_wait_for_the_release_label():
-    plan = six_nodes()
-    for kind in ("deployment", "job"):
-        files = render(plan, delivery=delivery("hostpath", kind))
-        pod = pod_of(files[f"{kind}-{plan.groups[0].name}.yaml"])
-        assert "fleetbuild.dev/release" in pod["nodeSelector"]
-        assert "initContainers" not in pod

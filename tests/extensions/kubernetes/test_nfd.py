@@ -7,7 +7,7 @@ from fleetbuild.extensions.kubernetes.labels.feature_files import LIMIT, feature
 from fleetbuild.models import Installs
 from fleetbuild.models.serving import as_planned
 from tests.factories.nfd_master import BrokenRule, Features, holds, labels_of
-from tests.factories.plans import make_group, make_plan, make_wheel
+from tests.factories.plans import make_group, make_plan
 
 
 def rule(**parts):
@@ -137,20 +137,6 @@ def test_feature_files_have_release_labels_only_for_verified_releases():
     told = feature_files(plan, as_planned(plan, {"a"}))
     assert "fleetbuild.dev/release" in said(told["a"])
     assert "fleetbuild.dev/release" not in said(told["b"])
-
-
-def test_a_blocked_group_gets_no_class_labels():
-    blocked = make_group(wheels=(make_wheel(action="blocked"),))
-    plan = make_plan((blocked,))
-    files = feature_files(plan, as_planned(plan, {"b"}))
-    assert [said(text) for text in files.values()] == [{}, said(files["b"])]
-
-
-def test_a_release_without_a_lock_is_on_no_node():
-    unlocked = make_group(("a",), release_id=None)
-    plan = make_plan((unlocked,))
-    files = feature_files(plan, as_planned(plan, {"a"}))
-    assert "fleetbuild.dev/release" not in said(files["a"])
 
 
 def test_a_feature_file_stays_below_the_limit_of_nfd():

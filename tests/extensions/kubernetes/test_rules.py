@@ -6,7 +6,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.errors import ConfigError
 from fleetbuild.extensions.kubernetes.jobs.builder_image import builder_image
 from fleetbuild.extensions.kubernetes.labels.affinity import ARCHITECTURES
 from fleetbuild.extensions.kubernetes.labels.classes import classes
@@ -349,11 +348,6 @@ def test_any_release_gives_labels_that_the_api_accepts(release, data):
             assert is_subdomain(domain)
             assert is_label_value(name)
             assert is_label_value(value)
-
-
-def test_an_invalid_label_domain_is_refused():
-    with pytest.raises(ConfigError):
-        node_feature_rule(make_plan(label_domain="Fleet Build"))
 
 
 def test_no_line_of_the_file_is_long_and_its_comments_say_why():

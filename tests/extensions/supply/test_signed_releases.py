@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.apply.stages import carry_out
 from fleetbuild.config import config_model
 from fleetbuild.errors import BlockedError, ConfigError
 from fleetbuild.extensions.supply.signing import ReleaseSigner, Signer, release_signer
 from fleetbuild.models.stored import SignedRelease
-from tests.factories.fleets import facts
-from tests.factories.runs import FakeFleet, FakeStore, group, plan
+from tests.factories.runs import FakeFleet, fleet_of, group, plan
 
 AVX = group("avx", ["avx-1", "avx-2"])
 PLAN = plan(AVX)
@@ -23,10 +21,7 @@ PLAN = plan(AVX)
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    (tmp_path / "store").mkdir()
-    return FakeFleet(
-        facts={n: facts("avx") for n in AVX.nodes}, store=FakeStore(tmp_path / "store")
-    )
+    return fleet_of(tmp_path, AVX)
 
 
 def test_each_node_of_a_group_gets_the_same_signed_statement(
@@ -36,7 +31,7 @@ def test_each_node_of_a_group_gets_the_same_signed_statement(
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     times = iter([1000.7, 2000.0])
     fleet.sign = ReleaseSigner(Signer(key), lambda: next(times))
-    result = carry_out(fleet.run(PLAN, tmp_path / "state"))
+    result = fleet.apply()
     assert {node.state for node in result.nodes} == {"installed"}
     installs = [each["fleetbuild_installs"] for each in fleet.extravars[1:]]
     specs = {name: spec for each in installs for name, spec in each.items()}
@@ -56,31 +51,29 @@ def test_each_node_of_a_group_gets_the_same_signed_statement(
     assert "SSH SIGNATURE" in first["signature"]
 
 
-def test_an_apply_without_a_key_does_not_begin(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_an_apply_without_a_key_does_not_begin(fleet: FakeFleet) -> None:
     fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update={"requires_signature": True})
     with pytest.raises(
         BlockedError, match=r"accepted by avx-2 .*signing\.key is not set"
     ) as caught:
-        carry_out(fleet.run(PLAN, tmp_path / "state"))
+        fleet.apply()
     assert caught.value.fix
     assert fleet.calls == []
 
 
-def test_a_key_that_stops_signing_fails_the_group_and_changes_nothing(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_key_that_stops_signing_fails_the_group_and_changes_nothing(fleet: FakeFleet) -> None:
     def sign(_: Mapping[str, Any]) -> SignedRelease:
         raise ConfigError("Nothing can be signed with signing.key id.", "Load it.")
 
     fleet.sign = sign
-    result = carry_out(fleet.run(PLAN, tmp_path / "state"))
+    result = fleet.apply()
     assert {node.state for node in result.nodes} == {"install_failed"}
     assert {node.fix for node in result.nodes} == {"Load it."}
     assert [name for name, _ in fleet.calls] == ["build.yml"]
 
 
-def test_a_release_without_a_key_has_no_statement(fleet: FakeFleet, tmp_path: Path) -> None:
-    carry_out(fleet.run(PLAN, tmp_path / "state"))
+def test_a_release_without_a_key_has_no_statement(fleet: FakeFleet) -> None:
+    fleet.apply()
     assert "statement" not in str(fleet.extravars)
 
 

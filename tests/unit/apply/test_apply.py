@@ -12,7 +12,7 @@ import pytest
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import next_command, result_lines
-from fleetbuild.errors import BlockedError, InstallError, Interrupted, LockedError, StalePlanError
+from fleetbuild.errors import BlockedError, InstallError, Interrupted, StalePlanError
 from fleetbuild.models import (
     Event,
     Installs,
@@ -21,10 +21,9 @@ from fleetbuild.models import (
     PlannedTarget,
     PlannedWheel,
     Requires,
-    Result,
 )
 from tests.factories.fleets import facts, locked
-from tests.factories.runs import FakeFleet, FakeStore, group, plan, wheel
+from tests.factories.runs import FakeFleet, fleet_of, group, plan, states_of, wheel
 
 AVX = group("avx", ["avx-1", "avx-2"])
 AVX2 = group("avx2", ["avx2-1", "avx2-2"])
@@ -33,17 +32,7 @@ PLAN = plan(AVX, AVX2)
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    (tmp_path / "store").mkdir()
-    nodes = {name: facts(each.target.isa) for each in (AVX, AVX2) for name in each.nodes}
-    return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
-
-
-def apply(fleet: FakeFleet, tmp_path: Path, the_plan: Plan = PLAN) -> Result:
-    return carry_out(fleet.run(the_plan, tmp_path / "state"))
-
-
-def states(result: Result) -> dict[str, str]:
-    return {node.node: node.state for node in result.nodes}
+    return fleet_of(tmp_path, AVX, AVX2)
 
 
 def waves(fleet: FakeFleet, prefix: str) -> list[list[str]]:
@@ -57,16 +46,13 @@ def lost(reason: str = "no route") -> dict[str, Any]:
     return {"state": "unreachable", "reason": reason}
 
 
-def test_builds_once_for_each_group_and_installs_the_weakest_first(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_builds_once_for_each_group_and_installs_the_weakest_first(fleet: FakeFleet) -> None:
     fleet.facts["avx-2"] = facts("x86-64-v2")  # weaker than what it is grouped with
-    told: list[Event] = []
-    result = carry_out(fleet.run(PLAN, tmp_path / "state", told))
+    result = fleet.apply()
     assert fleet.calls[0] == ("build.yml", ["avx-1", "avx2-1"])
     assert waves(fleet, "avx-") == [["avx-2"], ["avx-1"]]
     assert waves(fleet, "avx2-") == [["avx2-1"], ["avx2-2"]]
-    assert set(states(result).values()) == {"installed"}
+    assert set(states_of(result).values()) == {"installed"}
     assert [(w.state, w.built_on) for w in result.wheels] == [
         ("built", "avx-1"),
         ("built", "avx2-1"),
@@ -75,54 +61,44 @@ def test_builds_once_for_each_group_and_installs_the_weakest_first(
     assert result.changed
     assert sorted(fleet.store.fetched) == ["hnswlib", "numpy", "setuptools"]
     assert [Path(path).read_text() for path in result.manifests] == ["avx-1 avx-2", "avx2-1 avx2-2"]
-    assert ("build", 1, 2) in [(e.stage, e.done, e.total) for e in told]
-    assert told[-1].stage == "done"
+    assert ("build", 1, 2) in [(e.stage, e.done, e.total) for e in fleet.told]
+    assert fleet.told[-1].stage == "done"
 
 
 def test_an_apply_leaves_how_long_its_steps_took_for_the_next_plan(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
-    apply(fleet, tmp_path)
-    apply(fleet, tmp_path)  # it installs nothing
+    fleet.apply()
+    fleet.apply()  # it installs nothing
     run = fleet.run(PLAN, tmp_path / "state")
     assert run.journal.step_seconds(PLAN.package_names).keys() == {AVX.name, AVX2.name}
     assert run.journal.step_seconds(["another"]) == {}
 
 
-def test_the_second_apply_starts_no_playbook(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path)
-    before = len(fleet.calls)
-    result = apply(fleet, tmp_path)
-    assert len(fleet.calls) == before
-    assert not result.changed
-    assert result.exit_code == 0
-    assert set(states(result).values()) == {"up_to_date"}
-
-
-def test_a_lost_manifest_is_written_again(fleet: FakeFleet, tmp_path: Path) -> None:
-    first = apply(fleet, tmp_path)
+def test_a_lost_manifest_is_written_again(fleet: FakeFleet) -> None:
+    first = fleet.apply()
     Path(first.manifests[0]).unlink()
-    assert apply(fleet, tmp_path).changed
+    assert fleet.apply().changed
     assert Path(first.manifests[0]).exists()
 
 
 def test_manifests_of_removed_groups_are_deleted_after_a_successful_apply(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
-    gone = Path(apply(fleet, tmp_path).manifests[0])
+    gone = Path(fleet.apply().manifests[0])
     fleet.facts["avx2-2"] = fleet.facts["avx2-2"].model_copy(update=lost())
-    apply(fleet, tmp_path, plan(AVX2))
+    fleet.apply(plan(AVX2))
     assert gone.exists()
     fleet.facts["avx2-2"] = fleet.facts["avx2-1"]
     (tmp_path / "state" / "manifests" / "mine.yml").write_text("mine")
-    apply(fleet, tmp_path)
-    apply(fleet, tmp_path, plan(AVX2))
+    fleet.apply()
+    fleet.apply(plan(AVX2))
     assert not gone.exists()
     assert (tmp_path / "state" / "manifests" / "mine.yml").exists()
 
 
 def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path)
+    fleet.apply()
     build = fleet.extravars[0]["fleetbuild_builds"]["avx-1"][0]
     key = wheel("avx").artifact_key
     assert build == {
@@ -169,11 +145,11 @@ def test_playbooks_get_the_planned_variables(fleet: FakeFleet, tmp_path: Path) -
     assert install["verify"]["checks"] == ["import hnswlib"]
 
 
-def native_dependency_check(fleet: FakeFleet, tmp_path: Path) -> str:
+def native_dependency_check(fleet: FakeFleet) -> str:
     """The check of a release with a dependency that has machine code."""
     code = locked("native").model_copy(update={"file": "native-1.0-cp311-cp311-linux_x86_64.whl"})
     silent = group("avx", ["avx-1"]).model_copy(update={"dependencies": (locked("numpy"), code)})
-    apply(fleet, tmp_path, plan(silent))
+    fleet.apply(plan(silent))
     (install,) = (each["fleetbuild_installs"]["avx-1"] for each in fleet.extravars[1:])
     own, check = install["verify"]["checks"]
     assert own == "import hnswlib"
@@ -187,50 +163,44 @@ def run_check(check: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_dependencies_with_machine_code_are_imported_before_a_release_serves(
-    fleet: FakeFleet, tmp_path: Path
+    fleet: FakeFleet,
 ) -> None:
-    check = native_dependency_check(fleet, tmp_path)
+    check = native_dependency_check(fleet)
     assert check.startswith("# import the dependencies\n")
     assert "{'native': 'native 1.0'}" in check  # numpy's wheel is for any platform
     assert run_check(check).returncode == 0  # a missing module did not die
 
 
-def test_a_dependency_that_dies_by_an_illegal_instruction_fails_its_node(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_dependency_that_dies_by_an_illegal_instruction_fails_its_node(fleet: FakeFleet) -> None:
     dying = "os; os.kill(os.getpid(), 4)"
-    check = native_dependency_check(fleet, tmp_path).replace("'native':", f"{dying!r}:")
+    check = native_dependency_check(fleet).replace("'native':", f"{dying!r}:")
     ended = run_check(check)
     assert ended.returncode == 1
     assert ended.stderr.strip().endswith("of native 1.0: illegal instruction.")
-    slow = native_dependency_check(fleet, tmp_path).replace("'native':", "'time; time.sleep(9)':")
+    slow = native_dependency_check(fleet).replace("'native':", "'time; time.sleep(9)':")
     assert run_check(slow.replace("+ 60", "+ 0")).returncode == 0
 
 
-def test_modules_to_import_come_from_the_wheel_if_the_recipe_names_none(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_modules_to_import_come_from_the_wheel_if_the_recipe_names_none(fleet: FakeFleet) -> None:
     silent = group("avx", ["avx-1"], wheels=(wheel("avx", import_names=()),))
-    apply(fleet, tmp_path, plan(silent))
+    fleet.apply(plan(silent))
     assert fleet.extravars[1]["fleetbuild_installs"]["avx-1"]["verify"]["imports"] == ["hnswlib"]
 
 
-def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_for_two_groups_is_built_once(fleet: FakeFleet) -> None:
     shared = group("avx2", AVX2.nodes, wheels=(wheel("avx"),))
-    result = apply(fleet, tmp_path, plan(AVX, shared))
+    result = fleet.apply(plan(AVX, shared))
     assert fleet.calls[0] == ("build.yml", ["avx-1"])
     assert len(fleet.extravars[0]["fleetbuild_builds"]["avx-1"]) == 1
-    assert set(states(result).values()) == {"installed"}
+    assert set(states_of(result).values()) == {"installed"}
 
 
 @pytest.mark.parametrize("trouble", ["failed", "silent", "unreachable", "toolchain"])
-def test_a_failed_build_stops_its_group_alone(
-    fleet: FakeFleet, tmp_path: Path, trouble: str
-) -> None:
+def test_a_failed_build_stops_its_group_alone(fleet: FakeFleet, trouble: str) -> None:
     for name in ("avx-1", "avx-2"):  # the fallback too
         fleet.trouble["build.yml", name] = trouble
-    result = apply(fleet, tmp_path)
-    assert states(result) == {
+    result = fleet.apply()
+    assert states_of(result) == {
         "avx-1": "build_failed",
         "avx-2": "build_failed",
         "avx2-1": "installed",
@@ -245,19 +215,19 @@ def test_a_failed_build_stops_its_group_alone(
 
 @pytest.mark.parametrize("trouble", ["changed", "vanished"])
 def test_a_wheel_whose_hash_differs_from_the_nodes_answer_is_refused(
-    fleet: FakeFleet, tmp_path: Path, trouble: str
+    fleet: FakeFleet, trouble: str
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = trouble
-    result = apply(fleet, tmp_path)
-    assert states(result)["avx-1"] == "verify_failed"
-    assert states(result)["avx2-1"] == "installed"
+    result = fleet.apply()
+    assert states_of(result)["avx-1"] == "verify_failed"
+    assert states_of(result)["avx2-1"] == "installed"
     assert result.exit_code == 7
     assert wheel("avx").artifact_key not in fleet.store.shelf
 
 
-def test_a_wheel_with_code_beyond_its_target_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_with_code_beyond_its_target_is_refused(fleet: FakeFleet) -> None:
     fleet.findings["0.8.0+cpu.avx"] = ["It holds vfmadd213ps, which is avx2."]
-    result = apply(fleet, tmp_path)
+    result = fleet.apply()
     assert result.exit_code == 7
     assert result.wheels[0].state == "refused"
     assert "vfmadd213ps" in str(result.nodes[0].reason)
@@ -283,29 +253,7 @@ def test_a_wheel_that_takes_minutes_to_read_holds_up_no_other(
         "0.8.0+cpu.avx2": "built",
     }
     assert "six/large.so takes more" in str(result.wheels[0].reason)
-    assert states(result)["avx2-1"] == "installed"
-
-
-def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
-    fleet.trouble["install.yml", "avx-1"] = "verify"
-    told: list[Event] = []
-    result = carry_out(fleet.run(PLAN, tmp_path / "state", told))
-    verdicts = {event.node: event.state for event in told if event.stage == "verify"}
-    assert verdicts == {"avx-1": "failed", "avx2-1": "ok", "avx2-2": "ok"}
-    assert [event.state for event in told if event.node == "avx-1"].count("failed") == 1
-    assert states(result) == {
-        "avx-1": "verify_failed",
-        "avx-2": "not_reached",
-        "avx2-1": "installed",
-        "avx2-2": "installed",
-    }
-    assert result.exit_code == 7
-    assert "Illegal instruction" in str(result.nodes[0].reason)
-    assert "avx-1" in str(result.nodes[1].reason)
-    assert result.nodes[1].fix is None  # the canary has it
-    assert [Path(path).name for path in result.manifests] == ["cpu-avx2-cp311.yml"]
+    assert states_of(result)["avx2-1"] == "installed"
 
 
 @pytest.mark.parametrize(
@@ -317,99 +265,78 @@ def test_a_canary_that_fails_holds_the_rest_of_its_group_back(
     ],
 )
 def test_a_failed_install_and_a_lost_node_have_different_results(
-    fleet: FakeFleet, tmp_path: Path, trouble: str, state: str, code: int
+    fleet: FakeFleet, trouble: str, state: str, code: int
 ) -> None:
     fleet.trouble["install.yml", "avx-2"] = trouble
-    result = apply(fleet, tmp_path)
-    assert states(result)["avx-2"] == state
-    assert states(result)["avx-1"] == "installed"
+    result = fleet.apply()
+    assert states_of(result)["avx-2"] == state
+    assert states_of(result)["avx-1"] == "installed"
     assert result.exit_code == code
     assert all(node.reason and node.fix for node in result.nodes if node.state == state)
 
 
-def test_a_stage_with_a_failure_ends_as_failed(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_stage_with_a_failure_ends_as_failed(fleet: FakeFleet) -> None:
     fleet.trouble["install.yml", "avx-1"] = "install"
-    told: list[Event] = []
-    carry_out(fleet.run(PLAN, tmp_path / "state", told))
-    ended = [event for event in told if event.seconds is not None and not event.node]
+    fleet.apply()
+    ended = [event for event in fleet.told if event.seconds is not None and not event.node]
     assert ("install", "failed") in [(event.stage, event.state) for event in ended]
     assert ("build", "ok") in [(event.stage, event.state) for event in ended]
 
 
-def test_without_canaries_all_go_at_once(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path, plan(AVX, AVX2, rollout={"canary": 0, "serial": "100%"}))
-    assert [name for name, _ in fleet.calls] == ["build.yml", "install.yml"]
-    assert fleet.calls[-1][1] == [*AVX.nodes, *AVX2.nodes]
-
-
-def test_a_batch_of_each_group_goes_at_a_time(fleet: FakeFleet, tmp_path: Path) -> None:
-    five = group("avx", [f"avx-{number}" for number in range(1, 6)])
-    fleet.facts |= {name: facts("avx") for name in five.nodes}
-    apply(fleet, tmp_path, plan(five, AVX2, rollout={"serial": "40%"}))
-    assert waves(fleet, "avx-") == [["avx-1"], ["avx-2", "avx-3"], ["avx-4", "avx-5"]]
-    assert waves(fleet, "avx2-") == [["avx2-1"], ["avx2-2"]]
-
-
 @pytest.mark.parametrize(("bearable", "last"), [(0, "not_reached"), ("20%", "installed")])
 def test_too_many_failures_stop_their_group_and_no_other(
-    fleet: FakeFleet, tmp_path: Path, bearable: int | str, last: str
+    fleet: FakeFleet, bearable: int | str, last: str
 ) -> None:
     five = group("avx", [f"avx-{number}" for number in range(1, 6)])
     fleet.facts |= {name: facts("avx") for name in five.nodes}
     fleet.trouble["install.yml", "avx-2"] = "install"
     rollout = {"serial": 1, "max_fail": bearable}
-    result = apply(fleet, tmp_path, plan(five, AVX2, rollout=rollout))
-    assert states(result)["avx-2"] == "install_failed"
-    assert states(result)["avx-5"] == last
-    assert states(result)["avx2-2"] == "installed"
+    result = fleet.apply(plan(five, AVX2, rollout=rollout))
+    assert states_of(result)["avx-2"] == "install_failed"
+    assert states_of(result)["avx-5"] == last
+    assert states_of(result)["avx2-2"] == "installed"
     assert result.exit_code == 6
 
 
-def test_an_unreachable_node_is_left_out_and_a_fallback_builds(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_an_unreachable_node_is_left_out_and_a_fallback_builds(fleet: FakeFleet) -> None:
     whole = fleet.facts["avx-1"]
     fleet.facts["avx-1"] = whole.model_copy(update=lost())
-    result = apply(fleet, tmp_path)
+    result = fleet.apply()
     assert fleet.calls[0] == ("build.yml", ["avx-2", "avx2-1"])
-    assert states(result)["avx-1"] == "unreachable"
-    assert states(result)["avx-2"] == "installed"
+    assert states_of(result)["avx-1"] == "unreachable"
+    assert states_of(result)["avx-2"] == "installed"
     assert result.exit_code == 3
     fleet.facts["avx-1"] = whole
-    assert set(states(apply(fleet, tmp_path)).values()) == {"installed", "up_to_date"}
+    assert set(states_of(fleet.apply()).values()) == {"installed", "up_to_date"}
     assert fleet.calls[-1] == ("install.yml", ["avx-1"])
 
 
-def test_a_fallback_with_a_newer_libc_does_not_build(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_fallback_with_a_newer_libc_does_not_build(fleet: FakeFleet) -> None:
     fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
     fleet.facts["avx-2"] = facts("avx", libc="2.39")
-    result = apply(fleet, tmp_path)
-    assert states(result)["avx-2"] == "build_failed"
+    result = fleet.apply()
+    assert states_of(result)["avx-2"] == "build_failed"
     assert "avx-2 has glibc 2.39, newer than the group's oldest, 2.36" in str(
         result.wheels[0].reason
     )
     assert result.exit_code == 5
 
 
-def test_a_builder_without_space_in_its_build_folder_does_not_build(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_builder_without_space_in_its_build_folder_does_not_build(fleet: FakeFleet) -> None:
     fleet.facts["avx-1"] = facts("avx", disk_gb=0.4)
-    assert apply(fleet, tmp_path).wheels[0].built_on == "avx-2"
+    assert fleet.apply().wheels[0].built_on == "avx-2"
     fleet.store.shelf.clear()
     fleet.facts["avx-1"] = fleet.facts["avx-2"] = facts("avx", disk_gb=0.4)
-    result = apply(fleet, tmp_path)
-    assert states(result)["avx-2"] == "build_failed"
+    result = fleet.apply()
+    assert states_of(result)["avx-2"] == "build_failed"
     reason = "avx-1 has 0.4 GB free in its build folder, and the build needs 1 GB"
     assert reason in str(result.wheels[0].reason)
     assert "free space there" in str(result.wheels[0].fix)
 
 
-def test_a_build_that_failed_goes_on_in_the_space_that_it_has_used(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_build_that_failed_goes_on_in_the_space_that_it_has_used(fleet: FakeFleet) -> None:
     fleet.trouble["build.yml", "avx-1"] = "failed"
-    assert apply(fleet, tmp_path).wheels[0].state == "failed"
+    assert fleet.apply().wheels[0].state == "failed"
     fleet.trouble.clear()
     fleet.facts["avx-1"] = fleet.facts["avx-2"] = facts("avx", disk_gb=0.4)
     short = "avx-1 has 0.4 GB free in its build folder, but the build needs 1 GB"
@@ -427,25 +354,21 @@ def test_a_build_that_failed_goes_on_in_the_space_that_it_has_used(
             }
         )
     )
-    assert apply(fleet, tmp_path, again).wheels[0].built_on == "avx-1"
+    assert fleet.apply(again).wheels[0].built_on == "avx-1"
 
 
-def test_a_build_that_failed_moves_to_a_node_with_the_whole_space(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_build_that_failed_moves_to_a_node_with_the_whole_space(fleet: FakeFleet) -> None:
     fleet.trouble["build.yml", "avx-1"] = "failed"
-    apply(fleet, tmp_path)
+    fleet.apply()
     fleet.trouble.clear()
     fleet.facts["avx-1"] = facts("avx", disk_gb=0.4)
-    assert apply(fleet, tmp_path).wheels[0].built_on == "avx-2"
+    assert fleet.apply().wheels[0].built_on == "avx-2"
 
 
-def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(fleet: FakeFleet) -> None:
     large = locked("numpy").model_copy(update={"size": 1 << 60})
     with pytest.raises(InstallError, match=r"has \d+ MB free, and the files .* need \d+ MB") as no:
-        apply(fleet, tmp_path, plan(AVX.model_copy(update={"dependencies": (large,)})))
+        fleet.apply(plan(AVX.model_copy(update={"dependencies": (large,)})))
     assert "store gc" in no.value.fix
     assert fleet.store.fetched == fleet.calls == []
 
@@ -453,7 +376,7 @@ def test_a_disk_too_small_for_the_downloads_is_refused_before_the_first(
 def test_an_install_names_its_controller_its_plan_and_the_space_it_needs(
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
-    apply(fleet, tmp_path)
+    fleet.apply()
     (first, *others) = [
         one for given in fleet.extravars for one in given.get("fleetbuild_installs", {}).values()
     ]
@@ -463,132 +386,90 @@ def test_an_install_names_its_controller_its_plan_and_the_space_it_needs(
     assert first["space"] > 40_000_000
 
 
-def test_a_build_left_running_is_resumed_on_its_node(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_build_left_running_is_resumed_on_its_node(fleet: FakeFleet) -> None:
     fleet.trouble["build.yml", "avx-1"] = "ctrl-c"
     whole = fleet.facts["avx-1"]
     fleet.facts["avx-1"] = whole.model_copy(update=lost())
     fleet.trouble["build.yml", "avx-2"] = "ctrl-c"
     with pytest.raises(Interrupted, match=r"new release\. Builds continue on .*avx-2"):
-        apply(fleet, tmp_path)
+        fleet.apply()
     fleet.facts["avx-1"] = whole
     fleet.trouble.clear()
-    assert set(states(apply(fleet, tmp_path)).values()) == {"installed"}
+    assert set(states_of(fleet.apply()).values()) == {"installed"}
     assert fleet.calls[1] == ("build.yml", ["avx-2", "avx2-1"])
 
 
-def test_an_interrupted_install_goes_on(fleet: FakeFleet, tmp_path: Path) -> None:
-    fleet.trouble["install.yml", "avx-1"] = "ctrl-c"
-    with pytest.raises(Interrupted, match=r"what it served before, or the new release\.$"):
-        apply(fleet, tmp_path)
-    fleet.trouble.clear()
-    result = apply(fleet, tmp_path)
-    assert set(states(result).values()) <= {"installed", "up_to_date"}
-    assert states(result)["avx-1"] == "installed"
-    assert {w.state for w in result.wheels} == {"reused"}
-    assert [name for name, _ in fleet.calls].count("build.yml") == 1
-
-
-def test_ctrl_c_releases_the_lock(fleet: FakeFleet, tmp_path: Path) -> None:
-    def press(_: str) -> None:
-        raise KeyboardInterrupt
-
-    fleet.during = press
-    with pytest.raises(Interrupted) as caught:
-        apply(fleet, tmp_path)
-    assert caught.value.exit_code == 130
-    fleet.during = lambda _: None
-    assert apply(fleet, tmp_path).exit_code == 0
-
-
-def test_a_second_run_at_the_same_time_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
-    refused = []
-
-    def again(_: str) -> None:
-        with pytest.raises(LockedError) as caught:
-            apply(fleet, tmp_path)
-        refused.append(caught.value.exit_code)
-
-    fleet.during = again
-    apply(fleet, tmp_path)
-    assert set(refused) == {8}
-
-
-def test_a_plan_without_a_lock_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_plan_without_a_lock_is_refused(fleet: FakeFleet) -> None:
     with pytest.raises(BlockedError, match="no index answered") as caught:
-        apply(fleet, tmp_path, plan(AVX, lock="missing", lock_problem="no index answered"))
+        fleet.apply(plan(AVX, lock="missing", lock_problem="no index answered"))
     assert caught.value.exit_code == 4
     assert not fleet.calls
 
 
-def test_a_changed_fleet_is_refused(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_changed_fleet_is_refused(fleet: FakeFleet) -> None:
     fleet.differences = ["avx-1: libc was 2.36 and is 2.39."]
     with pytest.raises(StalePlanError, match=r"avx-1: libc was 2\.36"):
-        apply(fleet, tmp_path)
+        fleet.apply()
     assert not fleet.calls
 
 
 def test_facts_that_were_just_read_are_taken_without_a_probe(
-    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = dict(fleet.facts)
     monkeypatch.setattr(FakeFleet, "probe", None)
-    told: list[Event] = []
-    result = carry_out(fleet.run(PLAN, tmp_path / "state", told, probed=known))
-    assert set(states(result).values()) == {"installed"}
-    answers = [(event.done, event.total) for event in told if event.stage == "probe"]
+    result = fleet.apply(probed=known)
+    assert set(states_of(result).values()) == {"installed"}
+    answers = [(event.done, event.total) for event in fleet.told if event.stage == "probe"]
     assert answers == [(done, len(known)) for done in range(1, len(known) + 1)]
 
 
-def test_a_node_that_left_the_inventory_makes_the_plan_stale(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_node_that_left_the_inventory_makes_the_plan_stale(fleet: FakeFleet) -> None:
     del fleet.facts["avx-2"]
     with pytest.raises(StalePlanError, match="avx-2"):
-        apply(fleet, tmp_path)
+        fleet.apply()
 
 
-def test_missing_requirements_stop_the_run_before_the_first_build(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_missing_requirements_stop_the_run_before_the_first_build(fleet: FakeFleet) -> None:
     wants = Requires(compiler="gcc (present)", to_supply=("CUDA 12.6 is not there.",))
     needy = group("avx", ["avx-1"], wheels=(wheel("avx", requires=wants),))
     with pytest.raises(BlockedError, match=r"cpu-avx-cp311 \(hnswlib\): CUDA 12\.6"):
-        apply(fleet, tmp_path, plan(needy, AVX2))
+        fleet.apply(plan(needy, AVX2))
     assert not fleet.calls
 
 
-def test_nodes_that_the_plan_leaves_out_keep_their_reason(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_nodes_that_the_plan_leaves_out_keep_their_reason(fleet: FakeFleet) -> None:
     out = {
         "away": PlannedNode(state="unreachable", reason="no route"),
         "old": PlannedNode(state="blocked", reason="no venv", fix="Install python3-venv."),
         "mine": PlannedNode(state="skipped", reason="fleetbuild_skip is set"),
     }
-    result = apply(fleet, tmp_path, plan(AVX2, nodes=out))
+    result = fleet.apply(plan(AVX2, nodes=out))
     by_name = {node.node: node for node in result.nodes}
-    assert states(result) | {"away": "unreachable", "old": "blocked"} == states(result)
+    assert states_of(result) | {"away": "unreachable", "old": "blocked"} == states_of(result)
     assert by_name["old"].fix == "Install python3-venv."
     assert by_name["away"].fix
     assert by_name["mine"].state == "skipped"
     assert result.exit_code == 4
 
 
-def test_a_group_with_a_blocked_wheel_is_blocked(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_group_with_a_blocked_wheel_is_blocked(fleet: FakeFleet) -> None:
     blocked = wheel("avx", action="blocked", reason="no wheel of numpy")
-    result = apply(fleet, tmp_path, plan(group("avx", ["avx-1"], wheels=(blocked,)), AVX2))
-    assert states(result)["avx-1"] == "blocked"
+    result = fleet.apply(plan(group("avx", ["avx-1"], wheels=(blocked,)), AVX2))
+    assert states_of(result)["avx-1"] == "blocked"
     assert result.exit_code == 4
 
 
 @pytest.mark.parametrize(("lost_file", "state"), [("setuptools", "build"), ("numpy", "install")])
 def test_a_file_that_cannot_be_fetched_stops_the_groups_that_need_it(
-    fleet: FakeFleet, tmp_path: Path, lost_file: str, state: str
+    fleet: FakeFleet, lost_file: str, state: str
 ) -> None:
     fleet.store.lost.add(lost_file)
     other = group(
         "avx2", AVX2.nodes, dependencies=(), wheels=(wheel("avx2", build_dependencies=()),)
     )
-    result = apply(fleet, tmp_path, plan(AVX, other))
-    assert states(result) == {
+    result = fleet.apply(plan(AVX, other))
+    assert states_of(result) == {
         "avx-1": f"{state}_failed",
         "avx-2": f"{state}_failed",
         "avx2-1": "installed",
@@ -598,14 +479,14 @@ def test_a_file_that_cannot_be_fetched_stops_the_groups_that_need_it(
     assert result.nodes[0].fix
 
 
-def test_an_unverified_release_is_not_up_to_date(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path)
+def test_an_unverified_release_is_not_up_to_date(fleet: FakeFleet) -> None:
+    fleet.apply()
     current = fleet.facts["avx-2"].release["default"].model_copy(update={"verified": False})
     fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update={"release": {"default": current}})
-    assert states(apply(fleet, tmp_path))["avx-2"] == "installed"
+    assert states_of(fleet.apply())["avx-2"] == "installed"
 
 
-def test_a_reply_for_a_build_of_another_node_is_ignored(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_reply_for_a_build_of_another_node_is_ignored(fleet: FakeFleet) -> None:
     """A builder that says it built another's wheel is not believed."""
     foreign = wheel("avx2").artifact_key
 
@@ -617,23 +498,21 @@ def test_a_reply_for_a_build_of_another_node_is_ignored(fleet: FakeFleet, tmp_pa
     honest = fleet._build
     fleet._build = lie
     fleet.trouble["build.yml", "avx2-1"] = "failed"
-    result = apply(fleet, tmp_path)
+    result = fleet.apply()
     assert {w.state for w in result.wheels} == {"failed"}
 
 
 @pytest.mark.parametrize("what", ["artifact_key", "source"])
-def test_a_wheel_that_did_not_arrive_is_refused(
-    fleet: FakeFleet, tmp_path: Path, what: str
-) -> None:
+def test_a_wheel_that_did_not_arrive_is_refused(fleet: FakeFleet, what: str) -> None:
     broken = group("avx", ["avx-1"], wheels=(wheel("avx", **{what: None}),))
     with pytest.raises(BlockedError, match="no locked source for hnswlib"):
-        apply(fleet, tmp_path, plan(broken))
+        fleet.apply(plan(broken))
 
 
-def test_a_wheel_to_be_reused_is_not_built_instead(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_wheel_to_be_reused_is_not_built_instead(fleet: FakeFleet) -> None:
     reused = group("avx", ["avx-1"], wheels=(wheel("avx", action="reuse"),))
     with pytest.raises(StalePlanError, match="the store no longer has an intact one"):
-        apply(fleet, tmp_path, plan(reused))
+        fleet.apply(plan(reused))
     assert not fleet.calls
 
 
@@ -653,10 +532,8 @@ UPPER = wheel(
 LEVELS = plan(group("avx", ["avx-1", "avx-2"], wheels=(UPPER, BASE), release_id="2" * 16))
 
 
-def test_a_wheel_waits_for_the_wheels_that_it_is_built_against(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
-    result = apply(fleet, tmp_path, LEVELS)
+def test_a_wheel_waits_for_the_wheels_that_it_is_built_against(fleet: FakeFleet) -> None:
+    result = fleet.apply(LEVELS)
     assert [name for name, _ in fleet.calls] == ["build.yml"] * 2 + ["install.yml"] * 2
     first, second = (vars_["fleetbuild_builds"]["avx-1"] for vars_ in fleet.extravars[:2])
     assert [build["package"] for build in (*first, *second)] == ["hnswlib", "vision"]
@@ -668,14 +545,14 @@ def test_a_wheel_waits_for_the_wheels_that_it_is_built_against(
     assert (build["cuda"], build["files"]) == ("13.0", {"a.cmake": "x"})
     assert build["config_settings"] == {"cmake.args": "-G Ninja"}
     assert [patch["name"] for patch in build["patches"]] == ["2.patch", "1.patch"]
-    assert set(states(result).values()) == {"installed"}
+    assert set(states_of(result).values()) == {"installed"}
     assert [each.state for each in result.wheels] == ["built", "built"]
 
 
-def test_a_wheel_can_be_built_against_a_stored_wheel(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path, plan(group("avx", ["avx-1", "avx-2"])))
+def test_a_wheel_can_be_built_against_a_stored_wheel(fleet: FakeFleet) -> None:
+    fleet.apply(plan(group("avx", ["avx-1", "avx-2"])))
     fleet.calls.clear()
-    result = apply(fleet, tmp_path, LEVELS)
+    result = fleet.apply(LEVELS)
     assert [name for name, _ in fleet.calls][:2] == ["build.yml", "install.yml"]
     assert {each.package: each.state for each in result.wheels} == {
         "hnswlib": "reused",
@@ -683,27 +560,22 @@ def test_a_wheel_can_be_built_against_a_stored_wheel(fleet: FakeFleet, tmp_path:
     }
 
 
-def test_nothing_is_built_against_a_wheel_that_failed_to_build(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_nothing_is_built_against_a_wheel_that_failed_to_build(fleet: FakeFleet) -> None:
     fleet.trouble["build.yml", "avx-1"] = "hnswlib failed"
-    told: list[Event] = []
-    result = carry_out(fleet.run(LEVELS, tmp_path / "state", told))
+    result = fleet.apply(LEVELS)
     assert [name for name, _ in fleet.calls] == ["build.yml"]
     reasons = {each.package: each.reason for each in result.wheels}
     assert reasons["vision"] == (
         "Skipped: it is built against hnswlib 0.8.0+cpu.avx, which failed to build."
     )
     assert {node.reason for node in result.nodes} == {"hnswlib 0.8.0+cpu.avx: the compiler failed"}
-    assert (result.exit_code, set(states(result).values())) == (5, {"build_failed"})
-    assert any(event.package == "vision" and event.state == "failed" for event in told)
+    assert (result.exit_code, set(states_of(result).values())) == (5, {"build_failed"})
+    assert any(event.package == "vision" and event.state == "failed" for event in fleet.told)
 
 
-def test_nothing_is_built_against_a_wheel_that_was_refused(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_nothing_is_built_against_a_wheel_that_was_refused(fleet: FakeFleet) -> None:
     fleet.findings["0.8.0+cpu.avx"] = ["it uses avx2"]
-    result = apply(fleet, tmp_path, LEVELS)
+    result = fleet.apply(LEVELS)
     assert {each.package: each.state for each in result.wheels} == {
         "hnswlib": "refused",
         "vision": "failed",
@@ -722,11 +594,10 @@ def targets_plan(**changes: Any) -> Plan:
 
 
 def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
-    fleet: FakeFleet, tmp_path: Path
+    fleet: FakeFleet,
 ) -> None:
-    told: list[Event] = []
     made = targets_plan()
-    result = carry_out(fleet.run(made, tmp_path / "state", told))
+    result = fleet.apply(made)
     assert fleet.calls == [("build.yml", ["avx-1", "avx2-1"])]
     assert [wheel.state for wheel in result.wheels] == ["built", "built"]
     assert len(fleet.store.shelf) == 2
@@ -734,26 +605,24 @@ def test_wheels_for_named_targets_are_built_and_stored_and_nothing_is_installed(
     assert sorted(fleet.store.fetched) == ["hnswlib", "setuptools"]  # no dependency of a release
     assert "2 wheels built. Nothing installed." in result_lines(result)[-1]
     assert next_command(made, result) == "Next: fleetbuild store export DIR"
-    again = carry_out(fleet.run(made, tmp_path / "state", told))
+    again = fleet.apply(made)
     assert len(fleet.calls) == 1
     assert [wheel.state for wheel in again.wheels] == ["reused", "reused"]
     assert "every wheel is in the store." in result_lines(again)[-1]
 
 
-def test_a_node_that_builds_nothing_for_a_named_target_is_not_asked(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_node_that_builds_nothing_for_a_named_target_is_not_asked(fleet: FakeFleet) -> None:
     made = targets_plan()
     idle = PlannedNode(state="skipped", reason="only builds")
     made = made.model_copy(update={"nodes": {**made.nodes, "idle": idle}})
-    assert apply(fleet, tmp_path, made).exit_code == 0
+    assert fleet.apply(made).exit_code == 0
 
 
-def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_failed_build_for_a_named_target_fails_the_run(fleet: FakeFleet) -> None:
     fleet.facts["avx-1"] = fleet.facts["avx-1"].model_copy(update=lost())
     fleet.facts["avx-2"] = fleet.facts["avx-2"].model_copy(update=lost())
     made = targets_plan()
-    result = apply(fleet, tmp_path, made)
+    result = fleet.apply(made)
     assert "then run again: fleetbuild apply;" in next_command(made, result)
     assert [wheel.state for wheel in result.wheels] == ["failed", "built"]
     assert "avx-1 is unreachable" in str(result.wheels[0].reason)

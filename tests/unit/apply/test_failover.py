@@ -12,19 +12,17 @@ import pytest
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import BuildReply
 from fleetbuild.apply.known_failures import failure_before_reply, machine_failure
-from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import FleetbuildError, Interrupted
-from fleetbuild.models import Event, Plan, Result
-from tests.factories.fleets import facts
 from tests.factories.runs import (
     PYTHON,
     FakeFleet,
-    FakeStore,
     ended,
     event,
+    fleet_of,
     group,
     plan,
+    states_of,
     wheel,
 )
 
@@ -48,25 +46,13 @@ PLAN = plan(AVX, AVX2)
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    (tmp_path / "store").mkdir()
-    nodes = {name: facts(each.target.isa) for each in (AVX, AVX2) for name in each.nodes}
-    made = FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+    made = fleet_of(tmp_path, AVX, AVX2)
     made.build_failures = {
         "disk": {"reason": f"The build failed.\n{FULL}", "kind": "code"},
         "memory": {"reason": KILLED, "kind": "machine"},
         "rebooted": {"reason": REBOOTED, "kind": "machine"},
     }
     return made
-
-
-def apply(
-    fleet: FakeFleet, tmp_path: Path, the_plan: Plan = PLAN, told: list[Event] | None = None
-) -> Result:
-    return carry_out(fleet.run(the_plan, tmp_path / "state", told))
-
-
-def states(result: Result) -> dict[str, str]:
-    return {node.node: node.state for node in result.nodes}
 
 
 def builds(fleet: FakeFleet) -> list[list[str]]:
@@ -86,51 +72,47 @@ def builds(fleet: FakeFleet) -> list[list[str]]:
     ],
 )
 def test_a_build_that_fails_by_its_machine_is_built_by_the_next_fallback(
-    fleet: FakeFleet, tmp_path: Path, trouble: str, why: str
+    fleet: FakeFleet, trouble: str, why: str
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = trouble
-    told: list[Event] = []
-    result = apply(fleet, tmp_path, told=told)
+    result = fleet.apply()
     assert builds(fleet) == [["avx-1", "avx2-1"], ["avx-2"]]
-    assert set(states(result).values()) == {"installed"}
+    assert set(states_of(result).values()) == {"installed"}
     assert result.exit_code == 0
     built = result.wheels[0]
     assert (built.state, built.built_on) == ("built", "avx-2")
     assert [(each.node, each.reason) for each in built.failed_on] == [("avx-1", why)]
-    (moved,) = [event for event in told if event.state == "warning"]
+    (moved,) = [event for event in fleet.told if event.state == "warning"]
     assert (moved.stage, moved.group, moved.node) == ("build", AVX.name, "avx-1")
     assert moved.message == f"hnswlib was not built on avx-1: {why} avx-2 builds it."
-    assert not [event for event in told if event.state == "failed"]
+    assert not [event for event in fleet.told if event.state == "failed"]
     assert f"  not on avx-1: {why}" in result_lines(result)
 
 
-def test_a_build_that_fails_by_its_code_is_not_repeated(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_build_that_fails_by_its_code_is_not_repeated(fleet: FakeFleet) -> None:
     fleet.trouble["build.yml", "avx-1"] = "failed"
-    result = apply(fleet, tmp_path)
+    result = fleet.apply()
     assert builds(fleet) == [["avx-1", "avx2-1"]]
-    assert states(result)["avx-3"] == "build_failed"
+    assert states_of(result)["avx-3"] == "build_failed"
     assert (result.exit_code, result.wheels[0].failed_on) == (5, ())
 
 
-def test_fallbacks_build_in_the_plans_order_until_none_is_left(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_fallbacks_build_in_the_plans_order_until_none_is_left(fleet: FakeFleet) -> None:
     for name, trouble in zip(THREE, ("lost", "disk", "memory"), strict=True):
         fleet.trouble["build.yml", name] = trouble
-    told: list[Event] = []
-    result = apply(fleet, tmp_path, told=told)
+    result = fleet.apply()
     assert builds(fleet)[1:] == [["avx-2"], ["avx-3"]]
     failed = result.wheels[0]
     assert (failed.state, failed.built_on, failed.reason) == ("failed", "avx-3", KILLED)
     assert [each.node for each in failed.failed_on] == ["avx-1", "avx-2"]
     assert result.exit_code == 5
-    assert [(e.stage, e.node) for e in told if e.state == "failed" and e.package] == [
+    assert [(e.stage, e.node) for e in fleet.told if e.state == "failed" and e.package] == [
         ("build", "avx-3")
     ]
 
 
 def test_a_builder_that_does_not_answer_afterwards_is_unreachable_and_no_canary(
-    fleet: FakeFleet, tmp_path: Path
+    fleet: FakeFleet,
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = "lost"
     gone = fleet.facts["avx-1"].model_copy(update={"state": "unreachable", "reason": "no route"})
@@ -140,9 +122,8 @@ def test_a_builder_that_does_not_answer_afterwards_is_unreachable_and_no_canary(
             fleet.later = {"avx-1": gone}
 
     fleet.during = leave
-    told: list[Event] = []
-    result = apply(fleet, tmp_path, told=told)
-    assert states(result) == {
+    result = fleet.apply()
+    assert states_of(result) == {
         "avx-1": "unreachable",
         **dict.fromkeys(["avx-2", "avx-3", "avx2-1", "avx2-2"], "installed"),
     }
@@ -151,13 +132,11 @@ def test_a_builder_that_does_not_answer_afterwards_is_unreachable_and_no_canary(
         "No answer for 60 s while building. It does not answer now: no route"
     )
     assert result.nodes[0].fix
-    assert [event.node for event in told if event.state == "unreachable"] == ["avx-1"]
+    assert [event.node for event in fleet.told if event.state == "unreachable"] == ["avx-1"]
     assert not [nodes for name, nodes in fleet.calls if name == "install.yml" and "avx-1" in nodes]
 
 
-def test_a_fallback_builds_while_the_other_builds_still_run(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_fallback_builds_while_the_other_builds_still_run(fleet: FakeFleet) -> None:
     began = threading.Event()
 
     def look(_: str) -> None:
@@ -174,12 +153,10 @@ def test_a_fallback_builds_while_the_other_builds_still_run(
         return slow(host, jobs, trouble, on_event)
 
     fleet._build = build
-    assert apply(fleet, tmp_path).exit_code == 0
+    assert fleet.apply().exit_code == 0
 
 
-def test_a_fallback_that_builds_for_its_own_group_does_so_first(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_fallback_that_builds_for_its_own_group_does_so_first(fleet: FakeFleet) -> None:
     helper = three(fallbacks=("avx2-1",), build_pythons={"avx-1": PYTHON, "avx2-1": PYTHON})
     fleet.trouble["build.yml", "avx-1"] = "lost"
     at_work, most = [0], [0]
@@ -194,14 +171,12 @@ def test_a_fallback_that_builds_for_its_own_group_does_so_first(
         return whole(host, jobs, trouble, on_event)
 
     fleet._build = build
-    result = apply(fleet, tmp_path, plan(group("avx", ["avx-1"], wheels=(helper,)), AVX2))
+    result = fleet.apply(plan(group("avx", ["avx-1"], wheels=(helper,)), AVX2))
     assert [each.built_on for each in result.wheels] == ["avx2-1", "avx2-1"]
     assert most == [1]
 
 
-def test_a_build_that_waits_for_a_busy_node_moves_on_if_that_node_fails(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_build_that_waits_for_a_busy_node_moves_on_if_that_node_fails(fleet: FakeFleet) -> None:
     names = ("avx2-1", "avx-3")
     waiting = three(fallbacks=names, build_pythons=dict.fromkeys(("avx-1", *names), PYTHON))
     fleet.trouble["build.yml", "avx-1"] = "lost"
@@ -214,14 +189,14 @@ def test_a_build_that_waits_for_a_busy_node_moves_on_if_that_node_fails(
         return whole(host, jobs, trouble, on_event)
 
     fleet._build = build
-    result = apply(fleet, tmp_path, plan(group("avx", THREE, wheels=(waiting,)), AVX2))
+    result = fleet.apply(plan(group("avx", THREE, wheels=(waiting,)), AVX2))
     assert builds(fleet)[1:] == [["avx-3", "avx2-2"]]  # not on avx2-1
     assert result.wheels[0].built_on == "avx-3"
     assert [failed.node for failed in result.wheels[0].failed_on] == ["avx-1", "avx2-1"]
 
 
 def test_a_playbook_that_cannot_start_stops_no_other_build(
-    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = "lost"
     whole = fleet.playbook
@@ -232,15 +207,13 @@ def test_a_playbook_that_cannot_start_stops_no_other_build(
         return whole(name, limit=limit, **more)
 
     monkeypatch.setattr(fleet, "playbook", run_playbook)
-    result = apply(fleet, tmp_path)
+    result = fleet.apply()
     assert {wheel.package: wheel.state for wheel in result.wheels[1:]} == {"hnswlib": "built"}
-    assert {states(result)[name] for name in AVX2.nodes} == {"installed"}
+    assert {states_of(result)[name] for name in AVX2.nodes} == {"installed"}
     assert (result.wheels[0].state, result.wheels[0].built_on) == ("built", "avx-3")
 
 
-def test_wheels_that_wait_for_a_lost_machine_are_built_by_their_fallbacks(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_wheels_that_wait_for_a_lost_machine_are_built_by_their_fallbacks(fleet: FakeFleet) -> None:
     second = three(package="vision", wheel_version="1.0+cpu.avx", artifact_key="b" * 32)
     upper = three(
         package="upper",
@@ -249,7 +222,7 @@ def test_wheels_that_wait_for_a_lost_machine_are_built_by_their_fallbacks(
         built_against=("b" * 32,),
     )
     fleet.trouble["build.yml", "avx-1"] = "disk"
-    result = apply(fleet, tmp_path, plan(group("avx", THREE, wheels=(three(), second, upper))))
+    result = fleet.apply(plan(group("avx", THREE, wheels=(three(), second, upper))))
     assert {each.package: each.built_on for each in result.wheels} == {
         "hnswlib": "avx-2",
         "vision": "avx-2",
@@ -258,23 +231,12 @@ def test_wheels_that_wait_for_a_lost_machine_are_built_by_their_fallbacks(
     assert result.exit_code == 0
 
 
-def test_a_build_uses_the_jobs_that_fit_its_node(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_build_uses_the_jobs_that_fit_its_node(fleet: FakeFleet) -> None:
     sized = three(jobs=8, build_jobs={"avx-1": 8, "avx-2": 2})
     fleet.trouble["build.yml", "avx-1"] = "lost"
-    apply(fleet, tmp_path, plan(group("avx", THREE, wheels=(sized,))))
+    fleet.apply(plan(group("avx", THREE, wheels=(sized,))))
     given = [each["fleetbuild_builds"] for each in fleet.extravars if "fleetbuild_builds" in each]
     assert [next(iter(each.values()))[0]["jobs"] for each in given] == [8, 2]
-
-
-def test_the_next_apply_resumes_the_build_of_the_fallback(fleet: FakeFleet, tmp_path: Path) -> None:
-    fleet.trouble["build.yml", "avx-1"] = "disk"
-    fleet.trouble["build.yml", "avx-2"] = "ctrl-c"
-    with pytest.raises(Interrupted):
-        apply(fleet, tmp_path)
-    fleet.trouble.clear()
-    fleet.calls.clear()
-    apply(fleet, tmp_path)
-    assert builds(fleet) == [["avx-2", "avx2-1"]] or builds(fleet) == [["avx-2"]]
 
 
 def test_a_build_that_the_next_plan_does_not_need_is_ended_on_its_node(
@@ -282,18 +244,17 @@ def test_a_build_that_the_next_plan_does_not_need_is_ended_on_its_node(
 ) -> None:
     fleet.trouble["build.yml", "avx-1"] = "ctrl-c"
     with pytest.raises(Interrupted) as stopped:
-        apply(fleet, tmp_path)
+        fleet.apply()
     assert "Builds continue on avx-1, avx2-1." in stopped.value.message
     assert stopped.value.fix.endswith("An apply of another plan that builds there ends them.")
     fleet.trouble.clear()
     fleet.extravars.clear()
-    told: list[Event] = []
     other = three(artifact_key="a" * 32)
-    assert apply(fleet, tmp_path, plan(group("avx", THREE, wheels=(other,))), told).exit_code == 0
+    assert fleet.apply(plan(group("avx", THREE, wheels=(other,)))).exit_code == 0
     (old,) = AVX.wheels
     (build,) = fleet.extravars[0]["fleetbuild_builds"]["avx-1"]
     assert (build["key"], build["abandoned"]) == ("a" * 32, [old.artifact_key])
-    (warning,) = (each for each in told if each.state == "warning")
+    (warning,) = (each for each in fleet.told if each.state == "warning")
     assert warning.node == "avx-1"
     assert "is ended there if it still runs" in warning.message
     # The journal keeps what runs on a node that this plan gave no build.
@@ -302,17 +263,16 @@ def test_a_build_that_the_next_plan_does_not_need_is_ended_on_its_node(
     }
 
 
-def test_a_build_that_the_next_plan_still_needs_goes_on(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_build_that_the_next_plan_still_needs_goes_on(fleet: FakeFleet) -> None:
     fleet.trouble["build.yml", "avx-1"] = "ctrl-c"
     with pytest.raises(Interrupted):
-        apply(fleet, tmp_path)
+        fleet.apply()
     fleet.trouble.clear()
     fleet.extravars.clear()
-    told: list[Event] = []
-    assert apply(fleet, tmp_path, told=told).exit_code == 0
+    assert fleet.apply().exit_code == 0
     (builds,) = (each["fleetbuild_builds"] for each in fleet.extravars[:1])
     assert all("abandoned" not in build for each in builds.values() for build in each)
-    assert not [each for each in told if each.state == "warning"]
+    assert not [each for each in fleet.told if each.state == "warning"]
 
 
 @pytest.mark.parametrize(
@@ -381,10 +341,10 @@ def test_a_full_disk_of_the_controller_is_not_the_builders(
     fleet._build = build
     monkeypatch.setattr("fleetbuild.apply.build.raise_if_folder_is_full", check)
     with pytest.raises(OSError, match="No space left") as caught:
-        apply(fleet, tmp_path)
+        fleet.apply()
     assert (caught.value, seen) == (full, [tmp_path / "state"])
     assert builds(fleet) == [["avx-1", "avx2-1"]]
     monkeypatch.setattr("fleetbuild.apply.build.raise_if_folder_is_full", lambda _: None)
     fleet.calls.clear()
-    result = apply(fleet, tmp_path)
+    result = fleet.apply()
     assert next(each for each in result.wheels if each.failed_on).built_on == "avx-2"

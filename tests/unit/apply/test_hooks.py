@@ -10,10 +10,9 @@ import pytest
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import next_command, result_lines
 from fleetbuild.errors import BlockedError, Interrupted
-from fleetbuild.models import Event, NodeResult, Plan, PlannedNode, Result
+from fleetbuild.models import NodeResult, Plan, PlannedNode, Result
 from fleetbuild.models.hooks import HookCall, HookFailure
-from tests.factories.fleets import facts
-from tests.factories.runs import PYTHON, FakeFleet, FakeStore, group, plan
+from tests.factories.runs import PYTHON, FakeFleet, fleet_of, group, plan
 
 THREE = group("avx", ["avx-1", "avx-2", "avx-3"])
 BOTH = {"before": {"command": "cordon"}, "after": {"command": "uncordon"}}
@@ -22,25 +21,17 @@ ROLLOUT = {"serial": 2, "max_fail": 0, **BOTH}
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    (tmp_path / "store").mkdir()
-    nodes = {name: facts("avx") for name in THREE.nodes}
-    return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+    return fleet_of(tmp_path, THREE)
 
 
 def made(**rollout: object) -> Plan:
     return plan(THREE, rollout={**ROLLOUT, **rollout})
 
 
-def apply(
-    fleet: FakeFleet,
-    tmp_path: Path,
-    the_plan: Plan | None = None,
-    told: list[Event] | None = None,
-    **options: bool,
-) -> Result:
+def apply(fleet: FakeFleet, the_plan: Plan | None = None, **options: bool) -> Result:
     fleet.calls.clear()
     fleet.extravars.clear()
-    return carry_out(fleet.run(the_plan or made(), tmp_path / "state", told, **options))
+    return fleet.apply(the_plan or made(), **options)
 
 
 def of(result: Result, name: str) -> NodeResult:
@@ -55,10 +46,8 @@ def calls(fleet: FakeFleet) -> list[tuple[str, list[str]]]:
     return [call for call in fleet.calls if call[0] != "build.yml"]
 
 
-def test_hooks_run_around_the_switch_of_verified_nodes_and_nowhere_else(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
-    result = apply(fleet, tmp_path)
+def test_hooks_run_around_the_switch_of_verified_nodes_and_nowhere_else(fleet: FakeFleet) -> None:
+    result = apply(fleet)
     wave = lambda *names: [  # noqa: E731
         ("install.yml", [*names]),
         ("rollout.before", [*names]),
@@ -70,31 +59,28 @@ def test_hooks_run_around_the_switch_of_verified_nodes_and_nowhere_else(
     assert [s.get("activate") for s in steps] == [False, None]
     assert [bool(s["verify"]) for s in steps] == [True, False]
     assert (states(result), result.exit_code) == (["installed"] * 3, 0)
-    assert apply(fleet, tmp_path).exit_code == 0
+    assert apply(fleet).exit_code == 0
     assert calls(fleet) == []  # nothing changes, so nothing is drained
 
 
-def test_without_hooks_a_wave_is_one_playbook(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path, plan(THREE, rollout={"canary": 0, "serial": "100%"}))
+def test_without_hooks_a_wave_is_one_playbook(fleet: FakeFleet) -> None:
+    apply(fleet, plan(THREE, rollout={"canary": 0, "serial": "100%"}))
     assert calls(fleet) == [("install.yml", list(THREE.nodes))]
     install = fleet.extravars[1]["fleetbuild_installs"]["avx-1"]
     assert "activate" not in install
     assert install["verify"]
 
 
-def test_a_node_that_cannot_be_verified_is_not_drained(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_node_that_cannot_be_verified_is_not_drained(fleet: FakeFleet) -> None:
     fleet.trouble["install.yml", "avx-1"] = "verify"
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert states(result) == ["verify_failed", "not_reached", "not_reached"]
     assert calls(fleet) == [("install.yml", ["avx-1"])]
 
 
-def test_a_node_whose_before_fails_does_not_switch_and_is_undrained(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_node_whose_before_fails_does_not_switch_and_is_undrained(fleet: FakeFleet) -> None:
     fleet.trouble["before", "avx-2"] = "it did not end within 300 s."
-    told: list[Event] = []
-    result = apply(fleet, tmp_path, told=told)
+    result = apply(fleet)
     assert states(result) == ["installed", "install_failed", "installed"]
     assert of(result, "avx-2").reason == (
         "Not switched, because rollout.before failed: it did not end within 300 s."
@@ -108,31 +94,31 @@ def test_a_node_whose_before_fails_does_not_switch_and_is_undrained(
     assert (lease["verify"], lease["activate"]) == ({}, False)
     assert "default" not in fleet.facts["avx-2"].release
     assert result.exit_code == 6
-    assert [e.node for e in told if e.state == "failed" and e.node] == ["avx-2"]
+    assert [e.node for e in fleet.told if e.state == "failed" and e.node] == ["avx-2"]
     fleet.trouble.clear()
-    again = apply(fleet, tmp_path)
+    again = apply(fleet)
     assert (states(again)[1], again.exit_code) == ("installed", 0)
     assert calls(fleet)[1] == ("rollout.before", ["avx-2"])
 
 
-def test_failures_of_before_count_as_failures(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_failures_of_before_count_as_failures(fleet: FakeFleet) -> None:
     fleet.trouble["before", "avx-1"] = "exit code 1."
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert states(result) == ["install_failed", "not_reached", "not_reached"]
 
 
-def test_after_runs_although_the_switch_failed(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_after_runs_although_the_switch_failed(fleet: FakeFleet) -> None:
     fleet.trouble["install.yml", "avx-1"] = "switch"
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert states(result)[0] == "install_failed"
     assert calls(fleet)[-1] == ("rollout.after", ["avx-1"])
 
 
 def test_a_node_whose_after_fails_serves_and_is_an_error_until_after_works(
-    fleet: FakeFleet, tmp_path: Path
+    fleet: FakeFleet,
 ) -> None:
     fleet.trouble["after", "avx-1"] = "exit code 1: no such node."
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert states(result) == ["installed", "not_reached", "not_reached"]
     failed = of(result, "avx-1")
     assert failed.hook_failed
@@ -142,48 +128,45 @@ def test_a_node_whose_after_fails_serves_and_is_an_error_until_after_works(
     assert "installed: avx-1: rollout.after failed: exit code 1: no such node." in lines
     assert next_command(made(), result).endswith("run again: fleetbuild apply")
     fleet.trouble.clear()
-    again = apply(fleet, tmp_path)
+    again = apply(fleet)
     assert (states(again)[0], again.exit_code) == ("up_to_date", 0)
     assert calls(fleet)[-1] == ("rollout.after", ["avx-1"])
-    apply(fleet, tmp_path)
+    apply(fleet)
     assert calls(fleet) == []
 
 
 @pytest.mark.parametrize("when", [("before", "avx-2"), ("after", "avx-2")])
 def test_an_interrupted_apply_names_the_drained_nodes_and_the_next_one_ends_it(
-    fleet: FakeFleet, tmp_path: Path, when: tuple[str, str]
+    fleet: FakeFleet, when: tuple[str, str]
 ) -> None:
     fleet.trouble[when] = "ctrl-c"
     with pytest.raises(Interrupted, match=r"rollout.after has not run for avx-\[2-3\]"):
-        apply(fleet, tmp_path)
+        apply(fleet)
     fleet.trouble.clear()
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert result.exit_code == 0
     afters = [nodes for name, nodes in calls(fleet) if name == "rollout.after"]
     assert afters == [["avx-2", "avx-3"]]
 
 
-def test_a_plan_without_after_says_which_nodes_an_earlier_run_drained(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_plan_without_after_says_which_nodes_an_earlier_run_drained(fleet: FakeFleet) -> None:
     fleet.trouble["after", "avx-1"] = "ctrl-c"
     with pytest.raises(Interrupted):
-        apply(fleet, tmp_path)
-    told: list[Event] = []
-    apply(fleet, tmp_path, plan(THREE), told)
-    warned = [event for event in told if event.state == "warning"]
+        apply(fleet)
+    apply(fleet, plan(THREE))
+    warned = [event for event in fleet.told if event.state == "warning"]
     assert [event.node for event in warned] == ["avx-1"]
     assert "rollout.before" in warned[0].message
 
 
-def test_only_after_runs_too(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path, made(before=None))
+def test_only_after_runs_too(fleet: FakeFleet) -> None:
+    apply(fleet, made(before=None))
     assert [name for name, _ in calls(fleet)][:3] == ["install.yml", "install.yml", "rollout.after"]
 
 
-def test_a_rollback_has_hooks_around_its_switch(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_rollback_has_hooks_around_its_switch(fleet: FakeFleet) -> None:
     fleet.trouble["install.yml", "avx-3"] = "install"
-    result = apply(fleet, tmp_path, rollback_on_failure=True)
+    result = apply(fleet, rollback_on_failure=True)
     assert states(result) == ["rolled_back", "rolled_back", "install_failed"]
     assert calls(fleet)[-3:] == [
         ("rollout.before", ["avx-1", "avx-2"]),
@@ -193,7 +176,7 @@ def test_a_rollback_has_hooks_around_its_switch(fleet: FakeFleet, tmp_path: Path
 
 
 def test_a_node_that_cannot_be_drained_again_keeps_the_new_release_and_that_is_said(
-    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = fleet.hook
 
@@ -204,7 +187,7 @@ def test_a_node_that_cannot_be_drained_again_keeps_the_new_release_and_that_is_s
 
     monkeypatch.setattr(fleet, "hook", fails_again)
     fleet.trouble["install.yml", "avx-3"] = "install"
-    result = apply(fleet, tmp_path, made(canary=0), rollback_on_failure=True)
+    result = apply(fleet, made(canary=0), rollback_on_failure=True)
     assert states(result) == ["rolled_back", "install_failed", "install_failed"]
     assert of(result, "avx-2").reason == (
         "The rollback failed, so the new release may still serve: Not switched, because"
@@ -212,12 +195,12 @@ def test_a_node_that_cannot_be_drained_again_keeps_the_new_release_and_that_is_s
     )
 
 
-def test_the_call_names_the_node_as_kubernetes_does(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_the_call_names_the_node_as_kubernetes_does(fleet: FakeFleet) -> None:
     seen = []
     whole = fleet.hook
     fleet.hook = lambda call: seen.append(call) or whole(call)  # type: ignore[method-assign]
     named = PlannedNode(state="ok", group=THREE.name, python=PYTHON, kubernetes_node="worker-1")
-    apply(fleet, tmp_path, plan(THREE, rollout=ROLLOUT, nodes={"avx-1": named}))
+    apply(fleet, plan(THREE, rollout=ROLLOUT, nodes={"avx-1": named}))
     assert (seen[0].nodes, seen[0].release) == ({"avx-1": "worker-1"}, "default")
     assert (seen[0].group, seen[0].release_id) == (THREE.name, THREE.release_id)
 

@@ -15,7 +15,6 @@ from fleetbuild.apply.verify import Checks, verify_task
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import Interrupted
 from fleetbuild.models import (
-    Event,
     Inventory,
     Login,
     Manifest,
@@ -84,26 +83,6 @@ def test_why_a_node_keeps_a_release_is_quoted_as_its_own_words() -> None:
     )
     assert line.startswith("kept: release old on h1. h1 says: 'It is in use. To free it, run: curl")
     assert len(line) < 450
-
-
-def test_release_labels_are_removed_while_a_node_changes(
-    fleet: FakeFleet, told: Told, tmp_path: Path
-) -> None:
-    events: list[Event] = []
-    result = apply(fleet, told, tmp_path, events=events)
-    new = AVX.release_id
-    assert told.log == [
-        "prepare", "build.yml",
-        "off avx-1", "install.yml", f"on avx-1={new}",
-        "off avx-2", "install.yml", f"on avx-2={new}",
-        "off avx-3", "install.yml", f"on avx-3={new}",
-    ]  # fmt: skip
-    assert [(each.node, each.state) for each in result.labels] == [
-        ("avx-1", "labelled"), ("avx-2", "labelled"), ("avx-3", "labelled")
-    ]  # fmt: skip
-    about = [(each.node, each.message) for each in events if each.stage == "label"]
-    assert about[:2] == [("avx-1", "release labels removed"), ("avx-1", "labelled")]
-    assert {each.group for each in events if each.stage == "label"} == {AVX.name}
 
 
 def test_an_up_to_date_node_is_labelled_and_keeps_its_labels(

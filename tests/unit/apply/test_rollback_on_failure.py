@@ -10,12 +10,11 @@ import pytest
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.extension import Follower
-from fleetbuild.models import Event, Manifest, NodeResult, Plan, Result
+from fleetbuild.models import Manifest, NodeResult, Plan, Result
 from fleetbuild.models.result import LabelResult
 from fleetbuild.models.serving import Serving
 from fleetbuild.state import StateDir
-from tests.factories.fleets import facts
-from tests.factories.runs import FakeFleet, FakeStore, group, plan
+from tests.factories.runs import FakeFleet, fleet_of, group, plan
 
 FIVE = group("avx", [f"avx-{number}" for number in range(1, 6)])
 TWO = group("avx2", ["avx2-1", "avx2-2"])
@@ -26,9 +25,7 @@ OLD = Manifest(
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    (tmp_path / "store").mkdir()
-    nodes = {name: facts(each.target.isa) for each in (FIVE, TWO) for name in each.nodes}
-    return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+    return fleet_of(tmp_path, FIVE, TWO)
 
 
 def serve(fleet: FakeFleet, *names: str, **changes: object) -> None:
@@ -38,12 +35,9 @@ def serve(fleet: FakeFleet, *names: str, **changes: object) -> None:
         fleet.facts[name] = fleet.facts[name].model_copy(update={"release": {"default": manifest}})
 
 
-def apply(
-    fleet: FakeFleet, tmp_path: Path, told: list[Event] | None = None, **options: bool
-) -> Result:
-    rollout = {"serial": 2, "max_fail": 0}
+def apply(fleet: FakeFleet, **options: bool) -> Result:
     options = {"rollback_on_failure": True, **options}
-    return carry_out(fleet.run(made(rollout), tmp_path / "state", told, **options))
+    return fleet.apply(made({"serial": 2, "max_fail": 0}), **options)
 
 
 def made(rollout: dict[str, object]) -> Plan:
@@ -68,8 +62,7 @@ def test_a_stopped_group_serves_again_what_it_served_before(
 ) -> None:
     serve(fleet, "avx-1", "avx-2", "avx-3")
     fleet.trouble["install.yml", "avx-3"] = "verify"
-    told: list[Event] = []
-    result = apply(fleet, tmp_path, told)
+    result = apply(fleet)
     assert states(result) == [
         "rolled_back", "rolled_back", "verify_failed", "not_reached", "not_reached",
         "installed", "installed",
@@ -80,7 +73,7 @@ def test_a_stopped_group_serves_again_what_it_served_before(
     )
     assert of(result, "avx-2").release_id == OLD.id
     assert ("rollback.yml", ["avx-1", "avx-2"]) in fleet.calls
-    assert [e.node for e in told if (e.stage, e.message) == ("activate", "rolled back")] == [
+    assert [e.node for e in fleet.told if (e.stage, e.message) == ("activate", "rolled back")] == [
         "avx-1", "avx-2",
     ]  # fmt: skip
     assert result.exit_code == 7
@@ -92,7 +85,7 @@ def test_a_stopped_group_serves_again_what_it_served_before(
 
 def test_a_node_that_served_nothing_serves_nothing_again(fleet: FakeFleet, tmp_path: Path) -> None:
     fleet.trouble["install.yml", "avx-2"] = "install"
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert states(result)[:3] == ["rolled_back", "install_failed", "rolled_back"]
     assert str(of(result, "avx-1").reason).endswith("Rolled back: no release serves, as before.")
     assert served(fleet) == [None] * 5
@@ -102,18 +95,14 @@ def test_a_node_that_served_nothing_serves_nothing_again(fleet: FakeFleet, tmp_p
 
 
 @pytest.mark.parametrize("batch", ["avx-4", "avx-5"])
-def test_a_group_whose_last_batch_fails_goes_back_too(
-    fleet: FakeFleet, tmp_path: Path, batch: str
-) -> None:
+def test_a_group_whose_last_batch_fails_goes_back_too(fleet: FakeFleet, batch: str) -> None:
     fleet.trouble["install.yml", batch] = "install"
-    assert states(apply(fleet, tmp_path)).count("rolled_back") == 4
+    assert states(apply(fleet)).count("rolled_back") == 4
 
 
-def test_without_the_option_the_switched_nodes_keep_the_new_release(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_without_the_option_the_switched_nodes_keep_the_new_release(fleet: FakeFleet) -> None:
     fleet.trouble["install.yml", "avx-3"] = "install"
-    result = apply(fleet, tmp_path, rollback_on_failure=False)
+    result = apply(fleet, rollback_on_failure=False)
     assert states(result)[:3] == ["installed", "installed", "install_failed"]
 
 
@@ -123,12 +112,10 @@ def test_failures_within_max_fail_roll_nothing_back(fleet: FakeFleet, tmp_path: 
     assert "rolled_back" not in states(carry_out(run))
 
 
-def test_a_release_that_was_not_verified_before_is_not_switched_back_to(
-    fleet: FakeFleet, tmp_path: Path
-) -> None:
+def test_a_release_that_was_not_verified_before_is_not_switched_back_to(fleet: FakeFleet) -> None:
     serve(fleet, "avx-1", verified=False)
     fleet.trouble["install.yml", "avx-2"] = "install"
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert states(result)[0] == "installed"
     assert of(result, "avx-1").reason == (
         f"Not rolled back: release {OLD.id}, which served before, was not verified."
@@ -136,11 +123,11 @@ def test_a_release_that_was_not_verified_before_is_not_switched_back_to(
     assert any("Not rolled back" in line for line in result_lines(result))
 
 
-def test_a_rollback_that_fails_is_said(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_rollback_that_fails_is_said(fleet: FakeFleet) -> None:
     serve(fleet, "avx-1")
     fleet.trouble["install.yml", "avx-2"] = "verify"
     fleet.trouble["rollback.yml", "avx-1"] = "fails"
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert of(result, "avx-1").state == "install_failed"
     assert str(of(result, "avx-1").reason).startswith(
         "The rollback failed, so the new release may still serve: no release"
@@ -148,10 +135,10 @@ def test_a_rollback_that_fails_is_said(fleet: FakeFleet, tmp_path: Path) -> None
     assert of(result, "avx-3").state == "rolled_back"
 
 
-def test_a_node_that_was_up_to_date_before_the_run_stays(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_node_that_was_up_to_date_before_the_run_stays(fleet: FakeFleet) -> None:
     serve(fleet, "avx-1", id=FIVE.release_id)
     fleet.trouble["install.yml", "avx-2"] = "install"
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert states(result)[:3] == ["up_to_date", "install_failed", "rolled_back"]
 
 
@@ -178,11 +165,11 @@ class Refusing(Follower):
 
 
 def test_a_node_whose_labels_cannot_be_removed_is_said_to_keep_the_new_release(
-    fleet: FakeFleet, tmp_path: Path
+    fleet: FakeFleet,
 ) -> None:
     fleet.follower = Refusing()
     fleet.trouble["install.yml", "avx-2"] = "install"
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert of(result, "avx-1").state == "installed"
     assert of(result, "avx-1").reason == (
         "Not rolled back: its release labels could not be removed: Forbidden."

@@ -8,10 +8,8 @@ import pytest
 
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.silent_nodes import describe_loss
-from fleetbuild.apply.stages import carry_out
-from fleetbuild.models import Event, NodeResult, Result
-from tests.factories.fleets import facts
-from tests.factories.runs import FakeFleet, FakeStore, group, plan
+from fleetbuild.models import NodeResult, Result
+from tests.factories.runs import FakeFleet, fleet_of, group, plan
 
 FIVE = group("avx", [f"avx-{number}" for number in range(1, 6)])
 TWO = group("avx2", ["avx2-1", "avx2-2"])
@@ -19,13 +17,11 @@ TWO = group("avx2", ["avx2-1", "avx2-2"])
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    (tmp_path / "store").mkdir()
-    nodes = {name: facts(each.target.isa) for each in (FIVE, TWO) for name in each.nodes}
-    return FakeFleet(facts=nodes, store=FakeStore(tmp_path / "store"))
+    return fleet_of(tmp_path, FIVE, TWO)
 
 
-def apply(fleet: FakeFleet, tmp_path: Path, told: list[Event] | None = None, **rollout: int | str):
-    return carry_out(fleet.run(plan(FIVE, TWO, rollout=rollout), tmp_path / "state", told))
+def apply(fleet: FakeFleet, **rollout: int | str) -> Result:
+    return fleet.apply(plan(FIVE, TWO, rollout=rollout))
 
 
 def states(result: Result) -> str:
@@ -38,81 +34,81 @@ def of(result: Result, name: str) -> NodeResult:
     return next(node for node in result.nodes if node.node == name)
 
 
-def test_other_nodes_of_a_step_serve_while_one_waits(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_other_nodes_of_a_step_serve_while_one_waits(fleet: FakeFleet) -> None:
     fleet.trouble["install.yml", "avx-1"] = "waits"
     fleet.answers.set()
-    told: list[Event] = []
-    result = apply(fleet, tmp_path, told)
+    result = apply(fleet)
     assert states(result) == "+++++++"
-    (waiting,) = [event for event in told if event.state == "waiting"]
+    (waiting,) = [event for event in fleet.told if event.state == "waiting"]
     assert (waiting.node, waiting.message) == ("avx-1", "waiting for avx-1 (40 s)")
     assert (waiting.group, waiting.stage) == (FIVE.name, "install")
-    served = next(e for e in told if (e.stage, e.state, e.node) == ("activate", "ok", "avx2-1"))
-    assert told.index(served) < told.index(waiting)  # of the same step
+    served = next(
+        e for e in fleet.told if (e.stage, e.state, e.node) == ("activate", "ok", "avx2-1")
+    )
+    assert fleet.told.index(served) < fleet.told.index(waiting)  # of the same step
 
 
-def test_a_step_is_one_playbook_for_all_groups(fleet: FakeFleet, tmp_path: Path) -> None:
-    apply(fleet, tmp_path, serial=2)
+def test_a_step_is_one_playbook_for_all_groups(fleet: FakeFleet) -> None:
+    apply(fleet, serial=2)
     assert [nodes for name, nodes in fleet.calls if name == "install.yml"] == [
         ["avx-1", "avx2-1"], ["avx-2", "avx-3", "avx2-2"], ["avx-4", "avx-5"],
     ]  # fmt: skip
 
 
-def test_a_group_that_stops_takes_part_in_no_further_step(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_group_that_stops_takes_part_in_no_further_step(fleet: FakeFleet) -> None:
     fleet.trouble["install.yml", "avx-1"] = "install"
-    apply(fleet, tmp_path, serial=1)
+    apply(fleet, serial=1)
     installs = [nodes for name, nodes in fleet.calls if name == "install.yml"]
     assert installs == [["avx-1", "avx2-1"], ["avx2-2"]]
 
 
 def test_a_lost_node_is_named_with_its_step_and_finished_by_the_next_apply(
-    fleet: FakeFleet, tmp_path: Path
+    fleet: FakeFleet,
 ) -> None:
     fleet.trouble["install.yml", "avx-3"] = "unreachable"
-    told: list[Event] = []
-    result = apply(fleet, tmp_path, told)
+    result = apply(fleet)
     assert states(result) == "++?++++"
     assert of(result, "avx-3").reason == (
         "No answer for 60 s while installing; nothing serves there yet."
     )
     assert result.exit_code == 3
-    assert [event.stage for event in told if event.state == "unreachable"] == ["install"]
+    assert [event.stage for event in fleet.told if event.state == "unreachable"] == ["install"]
     fleet.trouble.clear()
-    again = apply(fleet, tmp_path)
+    again = apply(fleet)
     assert states(again) == "==+===="
     assert again.exit_code == 0
 
 
-def test_the_next_weakest_node_replaces_a_lost_canary(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_the_next_weakest_node_replaces_a_lost_canary(fleet: FakeFleet) -> None:
     fleet.trouble["install.yml", "avx-1"] = "unreachable"
-    assert states(apply(fleet, tmp_path)) == "?++++++"
+    assert states(apply(fleet)) == "?++++++"
     installs = [nodes for name, nodes in fleet.calls if name == "install.yml"]
     ours = [[name for name in nodes if name in FIVE.nodes] for nodes in installs]
     assert list(filter(None, ours))[:2] == [["avx-1"], ["avx-2"]]
 
 
-def test_two_lost_canaries_stop_the_group(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_two_lost_canaries_stop_the_group(fleet: FakeFleet) -> None:
     for name in ("avx-1", "avx-2"):
         fleet.trouble["install.yml", name] = "unreachable"
-    result = apply(fleet, tmp_path, max_unreachable="100%")
+    result = apply(fleet, max_unreachable="100%")
     assert states(result) == "??---++"
     assert "avx-1 and avx-2, the canaries" in str(of(result, "avx-3").reason)
 
 
 def test_a_canary_that_another_controller_holds_is_replaced_and_does_not_fail_the_group(
-    fleet: FakeFleet, tmp_path: Path
+    fleet: FakeFleet,
 ) -> None:
     fleet.trouble["install.yml", "avx-1"] = "held"
-    result = apply(fleet, tmp_path, max_fail=0)
+    result = apply(fleet, max_fail=0)
     assert states(result) == "!++++++"
     assert (of(result, "avx-1").held, of(result, "avx-1").fix) == (True, "Wait for that run.")
     assert result.exit_code == 6
 
 
-def test_a_group_of_which_every_canary_is_held_stops(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_a_group_of_which_every_canary_is_held_stops(fleet: FakeFleet) -> None:
     for name in ("avx-1", "avx-2"):
         fleet.trouble["install.yml", name] = "held"
-    result = apply(fleet, tmp_path)
+    result = apply(fleet)
     assert states(result) == "!!---++"
     assert of(result, "avx-3").reason == (
         "Another controller is changing avx-[1-2], so no canary has tried the release."
@@ -120,16 +116,15 @@ def test_a_group_of_which_every_canary_is_held_stops(fleet: FakeFleet, tmp_path:
 
 
 def test_an_apply_that_waits_installs_on_nodes_once_they_are_no_longer_held(
-    fleet: FakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[float] = []
     monkeypatch.setattr("fleetbuild.apply.wave.sleep", paused.append)
     fleet.trouble["install.yml", "avx-1"] = "held once"
-    told: list[Event] = []
-    result = carry_out(fleet.run(plan(FIVE, TWO), tmp_path, told, wait=True))
+    result = fleet.apply(plan(FIVE, TWO), wait=True)
     assert states(result) == "+++++++"
     assert len(paused) == 1
-    said = [(event.state, event.message) for event in told if event.node == "avx-1"]
+    said = [(event.state, event.message) for event in fleet.told if event.node == "avx-1"]
     assert ("warning", "A run of ann is changing these. Waiting for it to end.") in said
     assert not [state for state, _ in said if state == "failed"]
 
@@ -145,22 +140,22 @@ def test_an_apply_that_waits_installs_on_nodes_once_they_are_no_longer_held(
     ],
 )
 def test_a_group_stops_when_more_nodes_are_lost_than_max_unreachable(
-    fleet: FakeFleet, tmp_path: Path, limit: int | str, lost: list[str], end: str
+    fleet: FakeFleet, limit: int | str, lost: list[str], end: str
 ) -> None:
     for name in lost:
         fleet.trouble["install.yml", name] = "unreachable"
-    result = apply(fleet, tmp_path, serial=1, max_fail=0, max_unreachable=limit)
+    result = apply(fleet, serial=1, max_fail=0, max_unreachable=limit)
     assert states(result) == end
     assert result.exit_code == 3
     if "-" in end:
         assert f"rollout.max_unreachable is {limit}" in str(of(result, "avx-5").reason)
 
 
-def test_nodes_that_were_unreachable_before_do_not_count(fleet: FakeFleet, tmp_path: Path) -> None:
+def test_nodes_that_were_unreachable_before_do_not_count(fleet: FakeFleet) -> None:
     away = {"state": "unreachable", "reason": "no route"}
     for name in ("avx-2", "avx-3"):
         fleet.facts[name] = fleet.facts[name].model_copy(update=away)
-    assert states(apply(fleet, tmp_path, max_unreachable=0)) == "+??++++"
+    assert states(apply(fleet, max_unreachable=0)) == "+??++++"
 
 
 @pytest.mark.parametrize(

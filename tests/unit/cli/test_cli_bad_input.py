@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,23 +32,6 @@ def refused(result: Result, code: int, *words: str) -> None:
         assert word in result.stderr
 
 
-def test_a_missing_inventory_is_an_error(run: Run) -> None:
-    refused(run("plan", "nowhere.yml"), 2, "nowhere.yml")
-
-
-def test_invalid_yaml_is_reported_with_its_line(run: Run, here: Path) -> None:
-    (here / "bad.yml").write_text("all:\n  hosts:\n   a: {\n")
-    refused(run("facts", "bad.yml"), 2, "bad.yml", "line")
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\0", bytes(9000), b"a ansible_host=x\0y\n"])
-def test_a_binary_file_in_place_of_the_inventory_is_an_error(
-    run: Run, here: Path, content: bytes
-) -> None:
-    (here / "hosts").write_bytes(content)
-    refused(run("facts", "hosts"), 2)
-
-
 def test_a_folder_without_an_inventory_is_an_error(run: Run, here: Path) -> None:
     (here / "empty").mkdir()
     refused(run("plan", "empty"), 2, "The folder empty contains no inventory.")
@@ -58,29 +40,6 @@ def test_a_folder_without_an_inventory_is_an_error(run: Run, here: Path) -> None
 
 def test_a_group_needs_a_pyproject_or_a_lock(run: Run) -> None:
     refused(run("plan", FLEET, "--facts", CAPTURES, "--group", "gpu"), 2, "group gpu", "--lock")
-
-
-@pytest.mark.parametrize(
-    ("args", "most"),
-    [
-        (("apply", "ubuntu.iso"), "256 MB"),
-        (("apply", "huge.json"), "256 MB"),
-        (("plan", "ubuntu.iso"), "256 MB"),
-        (("plan", FLEET, "--config", "ubuntu.iso"), "16 MB"),
-    ],
-)
-def test_a_file_of_gigabytes_is_refused_without_being_read(
-    run: Run, here: Path, args: tuple[str | Path, ...], most: str
-) -> None:
-    for name in ("ubuntu.iso", "huge.json"):
-        with (here / name).open("wb") as file:
-            file.truncate(1 << 40)  # more than any memory, and no block on the disk
-    refused(run(*args), 2, most)
-
-
-def test_a_folder_in_place_of_a_file_is_an_error(run: Run, here: Path) -> None:
-    (here / "bad.yml").mkdir()
-    refused(run("facts", "bad.yml"), 2, "bad.yml")
 
 
 def test_a_state_directory_that_cannot_be_created_is_an_error(run: Run, here: Path) -> None:
@@ -119,10 +78,6 @@ def test_a_group_named_as_a_key_of_the_configuration_is_not_a_configuration(
     refused(run("plan", "inventory.yml"), 2, "inventory.yml names no hosts")
 
 
-def test_a_pattern_without_matching_hosts_is_an_error(run: Run) -> None:
-    refused(run("facts", FLEET, "--limit", "nobody"), 2, "nobody")
-
-
 def test_what_ansible_warns_of_in_an_inventory_is_shown(run: Run, here: Path) -> None:
     """Such as a host that is listed twice, or a name in --limit that is misspelt."""
     (here / "hosts.yml").write_text("all: {hosts: {a: {x: 1}, a: {x: 2}, b: {}}}\n")
@@ -148,43 +103,6 @@ def test_a_list_of_hosts_may_be_longer_than_a_path(run: Run) -> None:
 def test_an_empty_limit_does_not_mean_all_nodes(run: Run, here: Path, limit: str) -> None:
     (here / "none").write_text("\n")
     refused(run("apply", FLEET, "--limit", limit, "--yes"), 2, f"--limit {limit!r} is empty")
-
-
-def test_an_unknown_key_is_reported_with_the_nearest_valid_key(run: Run, here: Path) -> None:
-    (here / "fleetbuild.yml").write_text("packges: [hnswlib==0.8.0]\n")
-    result = run("plan", FLEET, "--facts", CAPTURES, "--config", "fleetbuild.yml")
-    refused(result, 2, "'packges'", "'packages'")
-
-
-def test_a_missing_configuration_is_an_error(run: Run) -> None:
-    refused(run("plan", FLEET, "--facts", CAPTURES, "--config", "no.yml"), 2, "no.yml")
-
-
-def test_a_plan_without_packages_is_an_error(run: Run) -> None:
-    refused(run("plan", FLEET, "--facts", CAPTURES), 2, "--package")
-
-
-def test_missing_captures_are_an_error(run: Run) -> None:
-    refused(run("facts", FLEET, "--facts", "nowhere"), 2, "nowhere")
-
-
-def test_apply_of_a_missing_plan_is_an_error(run: Run) -> None:
-    refused(run("apply", "other.json"), 2, "other.json")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\x00\xff binary", b'{"format_version": "1.0"', b"[]", b'{"format_version": "1.0"}'],
-)
-def test_a_file_that_is_not_a_plan_is_refused(run: Run, here: Path, content: bytes) -> None:
-    (here / "plan.json").write_bytes(content)
-    refused(run("apply", "plan.json"), 2, "plan.json")
-
-
-def test_a_plan_in_a_newer_format_is_refused(run: Run, here: Path) -> None:
-    newer = {"format_version": "2.0", "digest": "x", "groups": []}
-    (here / "plan.json").write_text(json.dumps(newer))
-    refused(run("apply", "plan.json"), 2, "newer", "2.0")
 
 
 def test_planning_options_are_refused_with_a_saved_plan(run: Run, here: Path) -> None:
@@ -231,21 +149,6 @@ def test_a_file_that_is_not_a_wheel_is_reported(run: Run, here: Path) -> None:
     assert "baseline" not in result.stdout  # nothing was read, so nothing is known of its needs
 
 
-def test_odd_files_in_captures_are_tolerated(run: Run, here: Path) -> None:
-    captures = here / "captures"
-    shutil.copytree(CAPTURES, captures)
-    (captures / "avx-old" / "cpuinfo").unlink()
-    (captures / "avx2-gpu" / "cpuinfo").write_bytes(b"")
-    (captures / "avx512-a" / "cpuinfo").write_bytes(bytes(range(256)) * 64)
-    (captures / "avx512-b" / "cpuinfo").write_bytes(b"flags\t: avx\n" * 4_400_000)
-    result = run("facts", FLEET, "--facts", captures, "--json")
-    assert result.exit_code == 3, result.stderr  # `gone` has no folder
-    nodes = json.loads(result.stdout)["nodes"]
-    assert nodes["gone"]["state"] == "unreachable"
-    assert nodes["avx-old"]["isa"] is None
-    assert nodes["avx-old"]["libc"] is not None
-
-
 def denied(*_: object, **__: object) -> NoReturn:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "there")
 
@@ -290,7 +193,6 @@ def test_an_unreadable_inventory_is_an_error(
         (("explain", "--json"), "Missing"),
         (("facts", "x.yml", "--json", "--forks", "a"), "does not accept this value as --forks"),
         (("apply", "x.yml", "--json", "--check"), "fleetbuild apply has no option --check."),
-        (("plan", "missing.yml", "--json"), "missing.yml"),
     ],
 )
 def test_each_error_is_one_document_with_json(

@@ -85,16 +85,6 @@ def test_plan_exits_with_the_documented_codes(run: Run) -> None:
     assert run(*PLAN, "--detailed-exitcode").exit_code == 3
 
 
-@pytest.mark.usefixtures("no_index")
-def test_an_edited_plan_is_refused(run: Run, here: Path) -> None:
-    run(*PLAN)
-    plan = here / ".fleetbuild" / "plan.json"
-    plan.write_text(plan.read_text().replace('"keep": 2', '"keep": 9'))
-    result = run("apply")
-    assert result.exit_code == 2
-    assert "edited" in result.stderr
-
-
 def test_status_shows_nodes_that_were_never_probed(run: Run) -> None:
     result = run("status", FLEET, "--offline")
     assert result.exit_code == 0
@@ -133,15 +123,6 @@ def test_a_list_of_packages_is_read_before_any_node_is_asked(run: Run, command: 
     refused = run(command, "no-inventory.yml", "-r", "none.txt")
     assert refused.exit_code == 2
     assert "none.txt does not exist" in refused.stderr
-
-
-def test_an_empty_store_lists_no_wheels(run: Run) -> None:
-    assert run("store", "list").stdout == "0 wheels, 0 B.\n"
-    assert json.loads(run("store", "list", "--json").stdout)["wheels"] == []
-    assert run("store", "check").stdout == "Every wheel and download is intact.\n"
-    refused = run("store", "rm", "torch")
-    assert refused.exit_code == 2
-    assert "The store has no wheel torch." in refused.stderr
 
 
 def test_a_damaged_wheel_is_named_and_removed(run: Run, here: Path, tmp_path: Path) -> None:

@@ -87,21 +87,3 @@ def test_version_is_shown() -> None:
     done = fleetbuild("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("fleetbuild ")
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["pla", "x.yml"],
-        ["plan"],
-        ["plan", "x.yml", "--no-such-option"],
-        ["facts", "x.yml", "--timeout", "soon"],
-        ["facts", "x.yml", "--forks", "0"],
-        ["emit", "nomad"],
-    ],
-)
-def test_bad_use_exits_with_2_and_says_why(run: Run, args: list[str]) -> None:
-    result = run(*args)
-    assert result.exit_code == 2
-    assert "error" in result.stderr.lower()
-    assert result.stdout == ""

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -255,33 +254,6 @@ def test_a_closed_pipe_does_not_stop_the_run(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "line 0\n", "")
     assert (tmp_path / "end").read_text() == "reached"
-
-
-STOPPED = """
-import os, signal, sys, time
-from pathlib import Path
-# Whoever started the tests may ignore them.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from fleetbuild import cli
-from fleetbuild.cli.session import Session
-
-@cli.app.command()
-def wait(number: int) -> None:
-    with Session(state_dir=Path("state")):
-        os.kill(os.getpid(), number)
-        time.sleep(60)
-
-cli.main()
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_sigterm_ends_a_run_like_ctrl_c(number: signal.Signals, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", STOPPED, "wait", str(int(number))]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr.startswith("error: Interrupted.\nfix: ")
 
 
 def test_a_folder_in_place_of_a_file_of_the_state_is_named(

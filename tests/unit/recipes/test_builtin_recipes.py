@@ -26,7 +26,6 @@ from fleetbuild.recipes import (
 from tests.factories.plans import make_target
 
 RECIPES = known_recipes()
-NVIDIA = f"{VENV}/lib/python3.11/site-packages/nvidia"
 
 
 def asked(
@@ -132,16 +131,6 @@ def test_every_switch_of_torch_is_set_explicitly(version: str, isa: str) -> None
     assert [name for name in FOR_CUDA.split() if name not in said] == []
 
 
-def test_nnpack_is_built_with_six() -> None:
-    def needs(isa: str, version: str) -> bool:
-        return "six" in render_requirements(*asked("torch", version, isa))
-
-    assert needs("avx2", "2.2.2")
-    assert needs("avx512", "2.14.1")
-    assert not needs("avx", "2.6.0")
-    assert not needs("armv8.2", "2.6.0")  # its kernels are not generated
-
-
 @pytest.mark.parametrize(
     ("version", "sms", "listed"),
     [
@@ -191,45 +180,6 @@ def _cmake(recipe: Recipe, job: RecipeInput) -> str:
     return render_environment(recipe, job)["CMAKE_ARGS"]
 
 
-def test_torch_for_cpus_has_no_cuda_settings() -> None:
-    recipe, job = asked("torch", "2.13.0")
-    said = render_environment(recipe, job)
-    assert said["USE_CUDA"] == "0"
-    assert not [name for name in said if name.startswith(("TORCH_CUDA", "CUDNN", "NCCL", "USE_CU"))
-                and name != "USE_CUDA"]  # fmt: skip
-    assert "LDFLAGS" not in said
-    needs = (*(render_requires(recipe, job) or ()), *render_requirements(recipe, job))
-    assert not [each for each in needs if "nvidia" in each or "cuda" in each]
-
-
-@pytest.mark.parametrize(
-    ("cuda", "folders"),
-    [
-        ("12.6", ["cublas", "cuda_runtime", "cudnn", "nccl", "nvjitlink"]),
-        ("13.0", ["cu13", "cudnn", "nccl"]),
-    ],
-)
-def test_torch_finds_nvidias_wheels_at_build_and_run_time(cuda: str, folders: list[str]) -> None:
-    recipe, job = asked("torch", "2.13.0", cuda=cuda, sms="7.5 8.6")
-    said = render_environment(recipe, job)
-    assert said["TORCH_CUDA_ARCH_LIST"] == "7.5;8.6"
-    for folder in folders:
-        assert rf",-rpath,\$ORIGIN/../../nvidia/{folder}/lib" in said["LDFLAGS"]
-    assert " " not in said["LDFLAGS"]
-    text = render_files(recipe, job)["levels.cmake"]
-    assert f"set(CUDNN_LIBRARY_PATH {NVIDIA}/cudnn/lib/libcudnn.so.9\n" in text
-    assert f"set(NCCL_LIBRARIES {NVIDIA}/nccl/lib/libnccl.so.2 " in text
-    major = cuda.partition(".")[0]
-    needs = [Requirement(each) for each in render_requires(recipe, job) or ()]
-    (toolkit,) = (each for each in needs if each.name == "cuda-toolkit")
-    assert str(toolkit.specifier) == f"=={cuda}.*"
-    assert {f"nvidia-cudnn-cu{major}", f"nvidia-nccl-cu{major}"} <= {each.name for each in needs}
-    named = {Requirement(each) for each in said["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"].split("|")}
-    assert named < set(needs)
-    others = {each.name for each in set(needs) - named}
-    assert not {name for name in others if name.startswith(("cuda-", "nvidia-", "triton"))}
-
-
 @pytest.mark.parametrize(
     ("cuda", "isa", "published"),
     [("12.0", "avx", True), ("12.2", "armv8.2", False), ("12.3", "armv8.2", True)],
@@ -242,16 +192,6 @@ def test_a_toolkit_without_wheels_comes_from_the_system(
     assert "nvidia-nccl-cu12" in needs
 
 
-def test_torch_for_an_old_gpu_uses_the_libraries_of_its_toolkit() -> None:
-    recipe, job = asked("torch", "2.0.1", "avx2", cuda="11.4", sms="3.5")
-    said = render_environment(recipe, job)
-    assert (said["USE_CUDNN"], said["USE_NCCL"], said["USE_FLASH_ATTENTION"]) == ("0", "0", "0")
-    assert said["USE_MEM_EFF_ATTENTION"] == "0"
-    assert "numpy<2" in render_requirements(recipe, job)
-    assert [patch.file for patch in patches_for(recipe, job)] == ["torch-flatbuffers-count.patch"]
-    assert not patches_for(*asked("torch", "2.13.0"))
-
-
 def test_a_jetson_uses_its_own_libraries_and_no_nvidia_wheels() -> None:
     recipe, job = asked("torch", "2.13.0", "armv8.2", cuda="12.6", sms="8.7")
     said = render_environment(recipe, job)
@@ -260,22 +200,6 @@ def test_a_jetson_uses_its_own_libraries_and_no_nvidia_wheels() -> None:
     needs = (*(render_requires(recipe, job) or ()), *render_requirements(recipe, job))
     assert not [each for each in needs if "nvidia" in each or "cuda" in each]
     assert "nvidia" not in render_files(recipe, job)["levels.cmake"]
-
-
-def test_flash_attention_is_not_compiled_by_all_cores_at_once() -> None:
-    name = "FLASH_ATTENTION_MAX_JOBS"
-    assert environment("torch", "2.13.0", cuda="12.6", sms="7.5 9.0")[name] == "4"
-    assert name not in environment("torch", "2.13.0", cuda="12.6", sms="7.5")
-    assert name not in environment("torch", "2.13.0")
-
-
-def test_cudnn_suits_the_oldest_gpu() -> None:
-    def cudnn(sms: str) -> str:
-        requires = render_requires(*asked("torch", "2.6.0", cuda="12.4", sms=sms)) or ()
-        return next(each for each in requires if "cudnn" in each)
-
-    assert cudnn("7.0 8.6") == "nvidia-cudnn-cu12<9.11,>=9"
-    assert cudnn("7.5 8.6") == "nvidia-cudnn-cu12<10,>=9"
 
 
 @pytest.mark.parametrize(

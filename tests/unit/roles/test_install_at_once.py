@@ -77,6 +77,24 @@ class Node:
 
 
 @pytest.fixture
+def node(release: ModuleType, tmp_path: Path) -> Node:
+    """It has received a uv."""
+    return Node(release, tmp_path, Path(find_uv_bin()))
+
+
+@pytest.fixture
+def bare(release: ModuleType, tmp_path: Path) -> Node:
+    """It has received its wheel alone."""
+    return Node(release, tmp_path, None)
+
+
+@pytest.fixture
+def packed(release: ModuleType, tmp_path: Path, uv_sent: installers.Program) -> Node:
+    """It has received the controller's own uv, packed."""
+    return Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
+
+
+@pytest.fixture
 def broken_uv(tmp_path: Path) -> Path:
     """A uv that this CPU does not run."""
     path = tmp_path / "broken-uv"
@@ -85,8 +103,7 @@ def broken_uv(tmp_path: Path) -> Path:
     return path
 
 
-def test_one_execution_makes_verifies_and_switches(release: ModuleType, tmp_path: Path) -> None:
-    node = Node(release, tmp_path, Path(find_uv_bin()))
+def test_one_execution_makes_verifies_and_switches(node: Node) -> None:
     result = node.install()
     assert (result["made_by"], result["active"], result["changed"]) == ("uv", True, True)
     assert result["verification"]["ok"]
@@ -104,19 +121,15 @@ def test_one_execution_makes_verifies_and_switches(release: ModuleType, tmp_path
     assert (again["made_by"], again["changed"], again["active"]) == ("", False, True)
 
 
-def test_a_python_without_ensurepip_gets_a_release(
-    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
-) -> None:
+def test_a_python_without_ensurepip_gets_a_release(packed: Node, tmp_path: Path) -> None:
     """Debian and Ubuntu have such a Python without python3-venv."""
-    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
     bare = python_without(tmp_path / "bare", "ensurepip")
-    result = node.install(python=str(bare))
+    result = packed.install(python=str(bare))
     assert (result["made_by"], result["active"]) == ("uv", True)
-    assert subprocess.check_output([Path(node.root["r1"]) / "bin/small"]) == b"ran\n"
+    assert subprocess.check_output([Path(packed.root["r1"]) / "bin/small"]) == b"ran\n"
 
 
-def test_a_release_that_fails_does_not_serve(release: ModuleType, tmp_path: Path) -> None:
-    node = Node(release, tmp_path, Path(find_uv_bin()))
+def test_a_release_that_fails_does_not_serve(node: Node) -> None:
     result = node.install(verify={"imports": ["small"], "checks": ["assert 0, 'no'"]})
     assert not result["ok"]
     assert "AssertionError: no" in result["verification"]["reason"]
@@ -129,22 +142,21 @@ def test_a_release_that_fails_does_not_serve(release: ModuleType, tmp_path: Path
 
 
 def test_a_run_whose_lease_is_taken_while_it_verifies_does_not_switch(
-    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bare: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(release, tmp_path, None)
-    node.params |= {"controller": "me", "counter": node.begin()["counter"]}
-    verify = release.verify_made
+    bare.params |= {"controller": "me", "counter": bare.begin()["counter"]}
+    verify = bare.release.verify_made
 
     def overtaken(*about: Any) -> Any:
-        lease = release.Lease(node.root.path)
-        lease.end(node.params["counter"])  # as if it had expired
+        lease = bare.release.Lease(bare.root.path)
+        lease.end(bare.params["counter"])  # as if it had expired
         lease.take("another", "", "r2")
         return verify(*about)
 
-    monkeypatch.setattr(release, "verify_made", overtaken)
-    with pytest.raises(release.Problem, match="Another run, of another has changed"):
-        node.install()
-    assert node.root.serving() == ""
+    monkeypatch.setattr(bare.release, "verify_made", overtaken)
+    with pytest.raises(bare.release.Problem, match="Another run, of another has changed"):
+        bare.install()
+    assert bare.root.serving() == ""
 
 
 FILES = {
@@ -158,21 +170,18 @@ FILES = {
 FILE_NAMES = {"both_sides": "Both.Sides-1.0-py3-none-any.whl"}  # spelled otherwise than its .data
 
 
-def test_all_that_a_wheel_may_hold_is_installed(
-    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
-) -> None:
+def test_all_that_a_wheel_may_hold_is_installed(packed: Node, tmp_path: Path) -> None:
     """A script, a command, headers, data, a file of another wheel."""
-    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
     for name in ("both_sides", "again"):
         files = {place.format(f"{name}-1.0"): content for place, content in FILES.items()}
-        add(node, make_wheel(tmp_path, name, files=files, file_name=FILE_NAMES.get(name)))
-    assert node.install()["made_by"] == "uv"
-    made = Path(node.root["r1"])
+        add(packed, make_wheel(tmp_path, name, files=files, file_name=FILE_NAMES.get(name)))
+    assert packed.install()["made_by"] == "uv"
+    made = Path(packed.root["r1"])
     assert subprocess.check_output([made / "bin/small"]) == b"ran\n"
     assert subprocess.check_output([made / "bin/tool"]) == b"tool ran\n"
     assert list(made.rglob("both.h"))
     assert (made / "share/both.txt").read_bytes() == b"data\n"
-    assert not Path(node.params["staging"]).exists()
+    assert not Path(packed.params["staging"]).exists()
 
 
 @pytest.mark.parametrize("long", [100, 300])
@@ -217,42 +226,27 @@ def add(node: Node, wheel: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wheel_that_does_not_fit_the_environment_is_refused(
-    release: ModuleType,
-    tmp_path: Path,
-    uv_sent: installers.Program,
-    tag: str,
-    files: dict[str, bytes],
-    said: str,
+    packed: Node, tmp_path: Path, tag: str, files: dict[str, bytes], said: str
 ) -> None:
-    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
-    add(node, make_wheel(tmp_path, "other", tag=tag, files=files))
-    for wheel, commands in zip(node.params["wheels"], (["small"], []), strict=True):
+    add(packed, make_wheel(tmp_path, "other", tag=tag, files=files))
+    for wheel, commands in zip(packed.params["wheels"], (["small"], []), strict=True):
         wheel["commands"] = commands  # as `apply` announces them
-    with pytest.raises(release.Problem, match=said) as why:
-        node.install()
+    with pytest.raises(packed.release.Problem, match=said) as why:
+        packed.install()
     assert str(why.value).startswith("error: ")
     assert why.value.fix == ["plan-for-python"]
-    assert node.root.serving() == ""
+    assert packed.root.serving() == ""
 
 
-def test_a_wheel_writes_no_file_outside_of_the_release(
-    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
-) -> None:
-    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
-    add(node, make_wheel(tmp_path, "other", files={"../../../../../outside.py": b"x = 1"}))
-    assert node.install()["active"]
+def test_a_wheel_writes_no_file_outside_of_the_release(packed: Node, tmp_path: Path) -> None:
+    add(packed, make_wheel(tmp_path, "other", files={"../../../../../outside.py": b"x = 1"}))
+    assert packed.install()["active"]
     assert not list(tmp_path.rglob("outside.py"))
 
 
-def test_uv_is_not_run_for_an_older_python(
-    release: ModuleType,
-    tmp_path: Path,
-    uv_sent: installers.Program,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
+def test_uv_is_not_run_for_an_older_python(packed: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installer, "OLDEST", 99)
-    assert node.install()["made_by"] == "pip"
+    assert packed.install()["made_by"] == "pip"
 
 
 def test_pip_installs_where_uv_does_not_run(
@@ -266,19 +260,19 @@ def test_pip_installs_where_uv_does_not_run(
 
 
 def test_a_program_that_arrived_damaged_is_sent_again(
-    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
+    packed: Node, uv_sent: installers.Program
 ) -> None:
     """As a wheel: pip in its place is slower, and its warning says no reason."""
-    node = Node(release, tmp_path, Path(uv_sent["path"]), uv_sent["file"])
-    copied = Path(node.params["staging"], uv_sent["sha256"], uv_sent["file"])
+    uv = packed.params["installer"]
+    copied = Path(packed.params["staging"], uv["sha256"], uv["file"])
     copied.write_bytes(copied.read_bytes()[:-1])
-    with pytest.raises(release.Problem, match=f"{uv_sent['file']} arrived damaged") as why:
-        node.install()
+    with pytest.raises(packed.release.Problem, match=r"uv\.gz arrived damaged") as why:
+        packed.install()
     assert why.value.fix == ["run-to-copy"]
     assert not copied.exists()
-    assert node.begin()["missing"] == [node.params["installer"]]
+    assert packed.begin()["missing"] == [uv]
     shutil.copy(uv_sent["path"], copied)
-    assert node.install()["made_by"] == "uv"
+    assert packed.install()["made_by"] == "uv"
 
 
 def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_path: Path) -> None:
@@ -300,10 +294,7 @@ def test_another_version_of_uv_is_kept_until_nobody_has_used_it_for_a_month(tmp_
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o600])
-def test_a_wheel_has_its_mode_whatever_the_umask_of_who_sent_it(
-    release: ModuleType, tmp_path: Path, mode: int
-) -> None:
-    node = Node(release, tmp_path, Path(find_uv_bin()))
+def test_a_wheel_has_its_mode_whatever_the_umask_of_who_sent_it(node: Node, mode: int) -> None:
     node.begin()
     (file,) = node.params["wheels"]
     sent = Path(receiving.staged(node.params, file))
@@ -314,8 +305,7 @@ def test_a_wheel_has_its_mode_whatever_the_umask_of_who_sent_it(
     assert kept.stat().st_mode & 0o777 == 0o644
 
 
-def test_the_node_asks_for_uv_once(release: ModuleType, tmp_path: Path) -> None:
-    node = Node(release, tmp_path, Path(find_uv_bin()))
+def test_the_node_asks_for_uv_once(node: Node) -> None:
     uv = node.params["installer"]
     shutil.rmtree(node.params["staging"])
     assert node.begin()["missing"] == [*node.params["wheels"], uv]
@@ -326,13 +316,12 @@ def test_the_node_asks_for_uv_once(release: ModuleType, tmp_path: Path) -> None:
 
 
 def test_a_user_who_cannot_write_sends_to_folders_from_which_root_takes_the_files(
-    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(release, tmp_path, Path(find_uv_bin()))
     files = [*node.params["wheels"], node.params["installer"]]
     shutil.move(node.params["staging"], tmp_path / "sent")
     with monkeypatch.context() as user:
-        user.setattr(release, "writable", lambda *_: False)
+        user.setattr(node.release, "writable", lambda *_: False)
         node.params["became"] = False
         began = node.begin()
         assert (began["counter"], began["writable"]) == (0, False)
@@ -348,7 +337,7 @@ def test_a_user_who_cannot_write_sends_to_folders_from_which_root_takes_the_file
         shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], incoming / file["sha256"])
     (incoming / files[0]["sha256"] / files[0]["file"]).write_bytes(b"cut off")
     assert node.begin()["missing"] == files[:1]  # a killed run had not sent all of it
-    with pytest.raises(release.Problem, match="arrived damaged"):
+    with pytest.raises(node.release.Problem, match="arrived damaged"):
         node.install()
     assert node.begin()["missing"] == files[:1]
     wheel = files[0]["sha256"]
@@ -358,39 +347,37 @@ def test_a_user_who_cannot_write_sends_to_folders_from_which_root_takes_the_file
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
-def test_folders_for_another_login_user_are_made_again(release: ModuleType, tmp_path: Path) -> None:
-    node = Node(release, tmp_path, None)
-    shutil.rmtree(node.params["staging"])
-    (file,) = node.params["wheels"]
+def test_folders_for_another_login_user_are_made_again(bare: Node) -> None:
+    shutil.rmtree(bare.params["staging"])
+    (file,) = bare.params["wheels"]
     for user in (4711, 4712):
-        node.params["login_uid"] = user
-        folder = Path(node.begin()["incoming"])
+        bare.params["login_uid"] = user
+        folder = Path(bare.begin()["incoming"])
         assert [path.name for path in folder.iterdir()] == [file["sha256"]]
         assert (folder / file["sha256"]).stat().st_uid == user
         assert folder.stat().st_uid == 0
         assert not any((folder / file["sha256"]).iterdir())
         (folder / file["sha256"] / file["file"]).write_bytes(b"of the first user")
-    node.params["wheels"] = []  # a clean-up asks for none
-    assert not Path(node.begin()["incoming"]).exists()
+    bare.params["wheels"] = []  # a clean-up asks for none
+    assert not Path(bare.begin()["incoming"]).exists()
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(release.Problem, match="can be written by other users"):
-        node.root.check()
+    with pytest.raises(bare.release.Problem, match="can be written by other users"):
+        bare.root.check()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
-def test_what_another_login_user_sent_is_sent_again(release: ModuleType, tmp_path: Path) -> None:
-    node = Node(release, tmp_path, None)
-    shutil.move(node.params["staging"], tmp_path / "sent")
-    (file,) = node.params["wheels"]
+def test_what_another_login_user_sent_is_sent_again(bare: Node, tmp_path: Path) -> None:
+    shutil.move(bare.params["staging"], tmp_path / "sent")
+    (file,) = bare.params["wheels"]
     for user in (4711, 4712):
-        node.params["login_uid"] = user
-        began = node.begin()
+        bare.params["login_uid"] = user
+        began = bare.begin()
         assert began["missing"] == [file]
         folder = Path(began["incoming"], file["sha256"])
         shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], folder)
-        assert node.begin()["missing"] == []
-    assert node.install()["active"]
+        assert bare.begin()["missing"] == []
+    assert bare.install()["active"]
 
 
 @pytest.mark.parametrize(
@@ -411,14 +398,13 @@ def test_a_login_user_who_cannot_enter_the_path_is_known(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders for others")
 def test_a_login_user_who_cannot_enter_the_path_gets_no_folders_there(
-    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bare: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(release, tmp_path, None)
-    about = {**node.params, "state": "begun", "spec": {"release": "default", "login_uid": 4711}}
+    about = {**bare.params, "state": "begun", "spec": {"release": "default", "login_uid": 4711}}
     for enters in (True, False):
-        monkeypatch.setattr(release, "can_enter", lambda *_, enters=enters: enters)
-        params = release.complete(about)
-        began = release.begin(node.root, params, False)
+        monkeypatch.setattr(bare.release, "can_enter", lambda *_, enters=enters: enters)
+        params = bare.release.complete(about)
+        began = bare.release.begin(bare.root, params, False)
         assert began["for_login"] is enters
         assert Path(began["incoming"]).name == (".incoming" if enters else "wheels")
 
@@ -437,69 +423,60 @@ def test_files_pass_through_another_folder_where_the_login_user_has_none(
     assert Template(copy["become"]).render(omit="omitted", install_wheel_state=state) == become
 
 
-def test_what_a_login_user_sent_is_removed_once_root_logs_in(
-    release: ModuleType, tmp_path: Path
-) -> None:
-    node = Node(release, tmp_path, None)
-    folder = Path(node.root.path, ".incoming")
-    shutil.copytree(node.params["staging"], folder)
-    node.begin()
+def test_what_a_login_user_sent_is_removed_once_root_logs_in(bare: Node) -> None:
+    folder = Path(bare.root.path, ".incoming")
+    shutil.copytree(bare.params["staging"], folder)
+    bare.begin()
     assert not folder.exists()
 
 
-def test_a_copy_that_a_full_disk_cut_short_is_made_again(
-    release: ModuleType, tmp_path: Path
-) -> None:
-    node = Node(release, tmp_path, None)
-    shutil.copytree(node.params["staging"], Path(node.root.path, ".incoming"))
-    (file,) = node.params["wheels"]
-    Path(node.params["staging"], file["sha256"], file["file"]).write_bytes(b"cut off")
-    assert node.install(login_uid=os.geteuid() or 4711)["active"]
+def test_a_copy_that_a_full_disk_cut_short_is_made_again(bare: Node) -> None:
+    shutil.copytree(bare.params["staging"], Path(bare.root.path, ".incoming"))
+    (file,) = bare.params["wheels"]
+    Path(bare.params["staging"], file["sha256"], file["file"]).write_bytes(b"cut off")
+    assert bare.install(login_uid=os.geteuid() or 4711)["active"]
 
 
-def test_nothing_stays_of_a_copy_that_fills_the_disk(release: ModuleType, tmp_path: Path) -> None:
-    node = Node(release, tmp_path, None)
-    (file,) = node.params["wheels"]
-    shutil.move(node.params["staging"], Path(node.root.path, ".incoming"))
+def test_nothing_stays_of_a_copy_that_fills_the_disk(bare: Node) -> None:
+    (file,) = bare.params["wheels"]
+    shutil.move(bare.params["staging"], Path(bare.root.path, ".incoming"))
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
         with pytest.raises(OSError, match="too large"):
-            node.install(login_uid=4711)
+            bare.install(login_uid=4711)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert not Path(receiving.staged(node.params, file)).exists()
+    assert not Path(receiving.staged(bare.params, file)).exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone changes owners")
 def test_sent_files_need_no_space_again(
-    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bare: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(release, tmp_path, None)
-    (file,) = node.params["wheels"]
-    shutil.move(node.params["staging"], tmp_path / "sent")
-    node.params["login_uid"] = 4711
-    folder = Path(node.begin()["incoming"], file["sha256"])
+    (file,) = bare.params["wheels"]
+    shutil.move(bare.params["staging"], tmp_path / "sent")
+    bare.params["login_uid"] = 4711
+    folder = Path(bare.begin()["incoming"], file["sha256"])
     wheel = Path(shutil.copy(tmp_path / "sent" / file["sha256"] / file["file"], folder))
     disk = SimpleNamespace(f_bavail=100, f_frsize=512)
     monkeypatch.setattr(os, "statvfs", lambda _: disk)
-    node.params["space"] = 512 * 100 + wheel.stat().st_size
-    assert node.begin()["missing"] == []
-    node.params["space"] += 1
-    with pytest.raises(release.Problem, match="MB free, and the release needs"):
-        node.begin()
+    bare.params["space"] = 512 * 100 + wheel.stat().st_size
+    assert bare.begin()["missing"] == []
+    bare.params["space"] += 1
+    with pytest.raises(bare.release.Problem, match="MB free, and the release needs"):
+        bare.begin()
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_a_file_that_was_sent_as_something_else_is_not_taken_and_does_not_stay(
-    release: ModuleType, tmp_path: Path, kind: str
+    bare: Node, kind: str
 ) -> None:
-    node = Node(release, tmp_path, None)
-    incoming = Path(node.root.path, ".incoming")
-    shutil.move(node.params["staging"], incoming)
-    (file,) = node.params["wheels"]
+    incoming = Path(bare.root.path, ".incoming")
+    shutil.move(bare.params["staging"], incoming)
+    (file,) = bare.params["wheels"]
     sent = incoming / file["sha256"] / file["file"]
     sent.unlink()
     if kind == "link":
@@ -508,32 +485,28 @@ def test_a_file_that_was_sent_as_something_else_is_not_taken_and_does_not_stay(
         os.mkfifo(sent)
     else:
         (sent / "x").mkdir(parents=True)  # sftp would put the file into it
-    with pytest.raises(release.Problem, match="arrived damaged"):
-        node.install(login_uid=4711)
+    with pytest.raises(bare.release.Problem, match="arrived damaged"):
+        bare.install(login_uid=4711)
     assert not os.path.lexists(sent)
-    assert not [path for path in Path(node.root.path).rglob("*.whl") if path.is_file()]
+    assert not [path for path in Path(bare.root.path).rglob("*.whl") if path.is_file()]
 
 
 def test_a_copy_of_root_that_was_cut_short_is_missing(
-    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bare: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreadable(path: str) -> str:
         raise PermissionError(path)
 
-    node = Node(release, tmp_path, None)
     monkeypatch.setattr(receiving, "open_plain", unreadable)
-    assert node.begin()["missing"] == node.params["wheels"]
+    assert bare.begin()["missing"] == bare.params["wheels"]
 
 
-def test_a_folder_of_uv_that_others_can_write_is_refused(
-    release: ModuleType, tmp_path: Path
-) -> None:
-    node = Node(release, tmp_path, None)
-    paths = installer.tool_paths(node.root.path, {"sha256": "0" * 64})
+def test_a_folder_of_uv_that_others_can_write_is_refused(bare: Node) -> None:
+    paths = installer.tool_paths(bare.root.path, {"sha256": "0" * 64})
     Path(paths[1]).mkdir(parents=True)
     Path(paths[0]).chmod(0o777)
-    with pytest.raises(release.Problem, match="can be written by other users"):
-        node.root.check(*paths)
+    with pytest.raises(bare.release.Problem, match="can be written by other users"):
+        bare.root.check(*paths)
 
 
 def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
@@ -602,16 +575,9 @@ def test_a_file_that_does_not_hold_the_program_is_packed_again(
     assert sha256_of(Path(first["path"])) == first["sha256"]
 
 
-def test_a_packed_uv_is_unpacked_where_it_is_kept(
-    release: ModuleType, tmp_path: Path, uv_sent: installers.Program
-) -> None:
-    node = Node(release, tmp_path, Path(uv_sent["path"]))
-    uv = node.params["installer"]
-    uv["file"] = "uv.gz"
-    folder = Path(node.params["staging"], uv["sha256"])
-    (folder / "uv").rename(folder / "uv.gz")
-    assert node.install()["made_by"] == "uv"
-    kept = Path(installer.kept_uv(node.root.path, uv))
+def test_a_packed_uv_is_unpacked_where_it_is_kept(packed: Node) -> None:
+    assert packed.install()["made_by"] == "uv"
+    kept = Path(installer.kept_uv(packed.root.path, packed.params["installer"]))
     assert kept.read_bytes() == Path(find_uv_bin()).read_bytes()
     assert os.listdir(kept.parent) == ["uv"]
 
@@ -630,12 +596,7 @@ def test_pip_installs_if_the_packed_uv_is_damaged(release: ModuleType, tmp_path:
     """As from a controller with a bad disk, which computes the hash of the damaged file."""
     packed = tmp_path / "uv.gz"
     packed.write_bytes(PACKED[:10] + b"\xff" * 20)
-    node = Node(release, tmp_path, packed)
-    uv = node.params["installer"]
-    uv["file"] = "uv.gz"
-    folder = Path(node.params["staging"], uv["sha256"])
-    (folder / "uv").rename(folder / "uv.gz")
-    assert node.install()["made_by"] == "pip"
+    assert Node(release, tmp_path, packed, "uv.gz").install()["made_by"] == "pip"
 
 
 def test_two_release_names_unpack_uv_at_once(
@@ -707,15 +668,12 @@ def test_a_limit_is_added_to_the_options_of_the_user() -> None:
     assert action._connection.options == {}
 
 
-def test_a_run_removes_nothing_that_another_name_has_received(
-    release: ModuleType, tmp_path: Path
-) -> None:
-    node = Node(release, tmp_path, None)
-    about = {**node.params, "state": "present", "spec": {"release": "other", "login_uid": 0}}
-    other = release.complete(about)
-    root = release.Root(other["root"])
-    for file in release.begin(root, other, False)["missing"]:
+def test_a_run_removes_nothing_that_another_name_has_received(bare: Node) -> None:
+    about = {**bare.params, "state": "present", "spec": {"release": "other", "login_uid": 0}}
+    other = bare.release.complete(about)
+    root = bare.release.Root(other["root"])
+    for file in bare.release.begin(root, other, False)["missing"]:
         path = Path(receiving.staged(other, file))
-        shutil.copy(Path(receiving.staged(node.params, file)), path)
-    node.install()
-    assert release.install(root, other, False)["active"]
+        shutil.copy(Path(receiving.staged(bare.params, file)), path)
+    bare.install()
+    assert bare.release.install(root, other, False)["active"]

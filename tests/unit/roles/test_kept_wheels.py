@@ -38,13 +38,6 @@ def kept(node: Node) -> dict[str, Path]:
     return {path.name.partition(".")[2]: path for path in Path(node.root.wheels).glob("*")}
 
 
-def test_a_wheel_of_two_releases_is_sent_once_and_is_one_file(node: Node) -> None:
-    assert node.begin()["missing"] == []
-    assert node.install()["active"]
-    assert kept(node)["r1"].samefile(kept(node)["r2"])
-    assert not Path(node.params["staging"]).exists()
-
-
 @pytest.mark.parametrize("links", [True, False])
 def test_it_needs_no_space_where_it_is_linked(
     node: Node, monkeypatch: pytest.MonkeyPatch, links: bool
@@ -78,35 +71,12 @@ def test_a_user_who_cannot_write_sends_nothing_either(
     assert node.begin()["missing"] == []
 
 
-def test_a_damaged_one_is_sent_again_and_replaced(node: Node) -> None:
-    content = kept(node)["r1"].read_bytes()
-    kept(node)["r1"].write_bytes(content[:-1])
-    assert node.begin()["missing"] == node.params["wheels"]
-    with pytest.raises(node.release.Problem, match="arrived damaged"):
-        node.install()
-    (file,) = node.params["wheels"]
-    Path(receiving.staged(node.params, file)).write_bytes(content)
-    assert node.install()["active"]
-    assert kept(node)["r2"].read_bytes() == content
-
-
 def test_a_damaged_release_is_made_again_from_its_kept_wheel(node: Node) -> None:
     rename(node, "r1")
     next(Path(node.root["r1"]).glob("lib/python3*/site-packages/small/__init__.py")).write_text("")
     assert node.begin()["missing"] == []
     assert node.install()["active"]
     assert list(kept(node)) == ["r1"]
-
-
-def test_it_is_gone_with_the_last_release_that_holds_it(node: Node) -> None:
-    node.install(keep=1)
-    for name in ("r3", "r4"):
-        rename(node, name)
-        pruned = node.install(keep=1)["pruned"]
-    assert pruned == ["r2"]  # the release before the current one stays
-    assert set(kept(node)) == {"r3", "r4"}
-    take_off(node.root)
-    assert not Path(node.root.wheels).exists()
 
 
 def test_a_removal_that_was_killed_is_made_good_by_the_next(node: Node) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -55,65 +54,6 @@ def test_the_symlink_is_relative_and_replaced(release: ModuleType, root: Any) ->
     assert not os.path.lexists(root.current + ".new")
 
 
-class Disk:
-    """A disk that is full after some changes of the modules."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left = 10**9
-        monkeypatch.setattr(os, "fsync", lambda _: None)  # it takes time
-        monkeypatch.setattr(leases.release_files, "persist", lambda _: None)
-        for place, name in (
-            (leases.release_files, "write"), (os, "symlink"), (os, "replace"), (in_use, "remove")
-        ):  # fmt: skip
-            monkeypatch.setattr(place, name, self._limited(getattr(place, name)))
-
-    def _limited(self, change: Callable[..., Any]) -> Callable[..., Any]:
-        def limited(*arguments: Any, **named: Any) -> Any:
-            self.left -= 1
-            if self.left < 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return change(*arguments, **named)
-
-        return limited
-
-
-@pytest.mark.parametrize(
-    ("served", "target"), [("", "a"), ("a", "b"), ("ab", "c"), ("cab", "c"), ("abc", "back")]
-)
-def test_a_disk_that_fills_up_at_any_moment_of_a_switch_hides_no_switch(
-    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: str, target: str
-) -> None:
-    """Its failure means that nothing has switched, and a rollback knows the way in either case."""
-    disk = Disk(monkeypatch)
-    ends = set()
-    for changes in range(16):
-        root = release.Root(str(tmp_path / f"fb{changes}"))
-        for age, name in enumerate("xabc"):
-            make(root, name, age)
-        for name in served:
-            activate(release, root, name)
-        before = list(served) if target == "back" else [x for x in served if x != target]
-        after = before[:-1] if target == "back" else [*before, target]
-        begun = {**ALONE, "release_id": target}
-        counter = 0 if target == "back" else release.begin(root, begun, False)["counter"]
-        params = {**begun, "counter": counter, "keep": 1, "in_use": {}}
-        disk.left = changes
-        try:
-            (release.go_back if target == "back" else release.activate)(root, params, False)
-        except OSError:
-            ends.add("failed")
-            assert root.history() == list(served)
-        else:
-            ends.add("switched")
-            assert root.history()[-2:] == after[-2:]  # earlier ones may be removed
-        disk.left = 10**9
-        now = root.history()
-        assert root.serving() == "".join(now[-1:])
-        if len(now) > 1:
-            assert release.go_back(root, ALONE, False)["release_id"] == now[-2]
-    assert ends == {"failed", "switched"}
-
-
 @pytest.mark.parametrize("target", ["b", "back"])
 def test_a_disk_error_fails_a_switch_only_before_the_link_moves(
     release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch, target: str
@@ -141,44 +81,6 @@ def test_a_disk_error_fails_a_switch_only_before_the_link_moves(
     assert root.serving() == "a"
     switch(lambda: root.serving() == after)
     assert root.serving() == after
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
-def test_a_disk_that_is_full_after_the_switch_does_not_fail_it(
-    release: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A real one, of 256 kB."""
-    Path(root.path).mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "none", root.path]
-    if subprocess.run(mount, check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    replace = os.replace
-
-    def fill_up(source: str, target: str) -> None:
-        replace(source, target)
-        if target == root.current:
-            fill = ["dd", "if=/dev/zero", f"of={root.path}/x", "bs=4k"]
-            assert subprocess.run(fill, check=False, capture_output=True).returncode
-
-    try:
-        for age, name in enumerate("ab"):
-            make(root, name, age)
-        monkeypatch.setattr(os, "replace", fill_up)
-        activate(release, root, "a")
-        # Also without `current`, which a rollback to no release removes.
-        assert Path(root.path, "history").read_text() == "a\n"
-        Path(root.path, "x").unlink()
-        counter = release.begin(root, {**ALONE, "release_id": "b"}, False)["counter"]
-        params = {**ALONE, "release_id": "b", "counter": counter, "keep": 1, "in_use": {}}
-        assert release.activate(root, params, False)["changed"]
-        with pytest.raises(OSError, match="No space"):
-            leases.release_files.write(f"{root.path}/y", "y")
-        assert root.history() == ["a", "b"]
-        assert not leases.Lease(root.path).leased()
-        Path(root.path, "x").unlink()
-        assert release.go_back(root, ALONE, False)["release_id"] == "a"
-    finally:
-        subprocess.run(["umount", root.path], check=True)
 
 
 def test_going_back_passes_over_releases_with_revoked_wheels(

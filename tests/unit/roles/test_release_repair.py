@@ -122,29 +122,6 @@ def test_a_failed_repair_leaves_the_serving_release(node: Node) -> None:
     assert sorted(os.listdir(node.root.releases)) == ["new", "old"]
 
 
-@pytest.mark.parametrize("atomic", [True, False])
-def test_the_serving_release_keeps_serving_during_its_repair(
-    node: Node, atomic: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = node.release.Root.put_aside.__globals__
-    if not atomic:
-        monkeypatch.setitem(module, "exchanged", lambda *_: False)
-    node.root.put_aside("new")
-    assert os.listdir(node.root.releases).count("new") == 0
-    assert Path(node.root.current, "lib/core.so").read_text() == "content\n"
-    assert node.make("new")
-
-
-def test_an_interrupted_repair_continues(node: Node) -> None:
-    """By a loss of power, when `current` led to the link and the folder was not yet renamed."""
-    damage(node, "flipped byte")
-    os.symlink("new", node.root[".broken-new"])
-    node.root.point_to(".broken-new")
-    assert node.make("new")
-    assert Path(node.root.current, "lib/core.so").read_text() == "cOntent\n"
-    assert node.library("new").read_text() == "content\n"
-
-
 def test_rollback_passes_over_a_damaged_release(node: Node) -> None:
     node.install("newer")
     damage(node, "file deleted")

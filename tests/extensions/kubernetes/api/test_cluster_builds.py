@@ -296,15 +296,17 @@ def sdist(backend: str = BACKEND) -> bytes:
     return out.getvalue()
 
 
-def a_wheel(name: str) -> bytes:
-    """A wheel of nothing but its metadata."""
-    out = io.BytesIO()
+def a_wheel(name: str, version: str = "1", code: str = "") -> bytes:
+    """A wheel of a module of this code, or of nothing but its metadata."""
+    out, info = io.BytesIO(), f"{name}-{version}.dist-info"
     with zipfile.ZipFile(out, "w") as made:
-        made.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\n"
-                      "Version: 1\n")  # fmt: skip
-        made.writestr(f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n"
+        if code:
+            made.writestr(f"{name}.py", code)
+        made.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\n"
+                      f"Version: {version}\n")  # fmt: skip
+        made.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n"
                       "Root-Is-Purelib: true\n")  # fmt: skip
-        made.writestr(f"{name}-1.dist-info/RECORD", "")
+        made.writestr(f"{info}/RECORD", "")
     return out.getvalue()
 
 
@@ -536,19 +538,6 @@ def test_a_job_waits_for_the_wheels_that_it_is_built_against(
         assert b"Requires-Dist: tiny==1.0+cpu.x8664" in opened.read(metadata)
 
 
-def torch_wheel() -> bytes:
-    """A stand-in: what a build against it sees is that it can be imported, and its version."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as made:
-        made.writestr("torch.py", "__version__ = '2.13.0+cpu'\n")
-        made.writestr("torch-2.13.0+cpu.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\n"
-                      "Version: 2.13.0+cpu\n")  # fmt: skip
-        made.writestr("torch-2.13.0+cpu.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n"
-                      "Root-Is-Purelib: true\n")  # fmt: skip
-        made.writestr("torch-2.13.0+cpu.dist-info/RECORD", "")
-    return out.getvalue()
-
-
 @pytest.fixture
 def against_published(index: str, tmp_path: Path) -> Plan:
     """torch is taken from the index, and torch-scatter is built against it."""
@@ -559,7 +548,9 @@ def against_published(index: str, tmp_path: Path) -> Plan:
         "torch_scatter-1.0.tar.gz": sdist(backend.replace('"tiny-1.0', '"torch_scatter-1.0')
                                           .replace("f\"tiny-1.0", "f\"torch_scatter-1.0")
                                           .replace("Name: tiny", "Name: torch-scatter")),
-        "torch-2.13.0+cpu-py3-none-any.whl": torch_wheel(),
+        "torch-2.13.0+cpu-py3-none-any.whl": a_wheel(
+            "torch", "2.13.0+cpu", "__version__ = '2.13.0+cpu'\n"
+        ),
         "helper-1-py3-none-any.whl": a_wheel("helper"),
     }  # fmt: skip
     for name, content in sources.items():
@@ -633,31 +624,22 @@ def test_a_job_that_cannot_write_its_folder_says_so_before_it_downloads(
     assert "Fetching" not in ran.stdout
 
 
-def test_a_build_that_fails_says_why(buildable: Plan, tmp_path: Path) -> None:
-    broken = (
-        buildable.groups[0]
-        .wheels[0]
-        .model_copy(update={"environment": {"CFLAGS": "-include nowhere.h", "CXXFLAGS": ""}})
-    )
+@pytest.mark.parametrize(
+    ("cflags", "said"),
+    [
+        ("-include nowhere.h", ("The build failed.", "nowhere.h")),
+        ("-march=native", ("Name the target's features in the recipe's environment.",)),
+    ],
+)
+def test_a_build_that_fails_says_why_and_what_to_do_for_a_known_cause(
+    buildable: Plan, tmp_path: Path, cflags: str, said: tuple[str, ...]
+) -> None:
+    (planned,) = buildable.groups[0].wheels
+    broken = planned.model_copy(update={"environment": {"CFLAGS": cflags, "CXXFLAGS": ""}})
     files, _ = cluster_builds(plan_of(broken))
     ran = as_in_a_pod(files, tmp_path)
     assert ran.returncode == 1
-    assert "The build failed." in ran.stdout
-    assert "nowhere.h" in ran.stdout
-
-
-def test_a_build_that_fails_for_a_known_cause_says_what_to_do(
-    buildable: Plan, tmp_path: Path
-) -> None:
-    native = (
-        buildable.groups[0]
-        .wheels[0]
-        .model_copy(update={"environment": {"CFLAGS": "-march=native"}})
-    )
-    files, _ = cluster_builds(plan_of(native))
-    ran = as_in_a_pod(files, tmp_path)
-    assert ran.returncode == 1
-    assert "Name the target's features in the recipe's environment." in ran.stdout
+    assert all(each in ran.stdout for each in said)
 
 
 # What comes back.

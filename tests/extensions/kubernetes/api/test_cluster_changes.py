@@ -12,7 +12,7 @@ from fleetbuild.extensions.kubernetes import cluster_labels
 from fleetbuild.extensions.kubernetes.api import events
 from fleetbuild.extensions.kubernetes.cluster_labels import Labelled
 from fleetbuild.plan.document.serialize import with_digest
-from tests.factories.cluster_api import Asked, FakeApi, Say, ours
+from tests.factories.cluster_api import FakeApi, Say, ours
 from tests.factories.plans import reused_plan
 from tests.factories.schemas import NEWEST, accept
 
@@ -122,12 +122,8 @@ def test_many_events_are_bounded_and_the_rest_is_counted(
 
 
 def test_a_login_that_may_not_write_events_labels_all_the_same(api: FakeApi, label: Label) -> None:
-    def refuse(asked: Asked) -> None:
-        if asked.verb == "POST":
-            raise Say(403, "events is forbidden", "Forbidden")
-
     api.add("a")
-    api.before = refuse
+    api.refuse(Say(403, "events is forbidden", "Forbidden"), "POST")
     labelled = label("a")
     assert ours(api, "a")["class"] == "cpu-avx2"
     (remark,) = labelled.remarks

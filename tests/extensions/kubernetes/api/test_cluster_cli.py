@@ -31,7 +31,7 @@ from fleetbuild.models import (
 from fleetbuild.models.serving import as_planned
 from fleetbuild.plan.document.serialize import dump_plan, with_digest
 from fleetbuild.state import StateDir
-from tests.factories.cluster_api import TOKEN, FakeApi, Say, ours
+from tests.factories.cluster_api import TOKEN, FakeApi, ours
 from tests.factories.plans import RELEASE_ID, reused_plan
 
 
@@ -169,44 +169,6 @@ def test_problems_with_labels_are_reported_and_decide_the_exit_code(
     assert "has no Node of its name." in ran.stderr
     assert emit("--force-conflicts").exit_code == 0
     assert ours(api, "a")["isa"] == "avx2"
-
-
-def test_a_cluster_without_any_of_the_hosts_is_not_changed(
-    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
-) -> None:
-    save(reused_plan("a", "b"), a="installed")
-    api.add("x", "y")
-    ran = emit()
-    assert ran.exit_code == 4
-    assert "None of the 2 hosts is a Node of" in ran.output
-    assert not api.patches()
-
-
-def test_missing_rights_are_reported_before_anything_is_done(
-    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
-) -> None:
-    save(reused_plan("a"), a="installed")
-    api.add("a")
-
-    def forbid(asked: Any) -> None:
-        if asked.verb == "PATCH":
-            raise Say(403, "cannot patch", "Forbidden")
-
-    api.before = forbid
-    ran = emit()
-    assert ran.exit_code == 4
-    assert "verbs: [patch]" in ran.output
-    assert [asked.query["dryRun"] for asked in api.patches()] == ["All"]
-
-
-def test_expired_credentials_are_an_error(
-    emit: Callable[..., Ran], save: Callable[..., None], api: FakeApi
-) -> None:
-    save(reused_plan("a"), a="installed")
-    api.add("a")
-    ran = emit(token="old")
-    assert ran.exit_code == 3
-    assert "rejected the credentials of u (401)" in ran.output
 
 
 def test_two_hosts_with_one_node_name_are_not_labelled(

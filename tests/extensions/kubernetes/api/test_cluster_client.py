@@ -77,35 +77,57 @@ def test_an_unknown_server_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         list_nodes(client)
 
 
-def test_an_answer_that_is_not_http_is_an_error() -> None:
-    def rude(server: socket.socket) -> None:
-        for _ in range(4):
-            connection, _ = server.accept()
-            connection.recv(65536)
-            connection.sendall(b"220 smtp\r\n")
-            connection.close()
+class served:  # noqa: N801 reads as a word
+    """A server of one connection after the other."""
 
+    def __init__(self, behave: Callable[[socket.socket], None]) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=behave, args=(self._server,))
+
+    def __enter__(self) -> int:
+        self._thread.start()
+        port: int = self._server.getsockname()[1]
+        return port
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        self._server.close()
+
+
+def nodes_of(behave: Callable[[socket.socket], None]) -> list[str]:
+    """The nodes that a client lists at a server that behaves so."""
     with (
-        served(rude) as port,
+        served(behave) as port,
         Client(Access(f"http://127.0.0.1:{port}", "c"), sleep=lambda _: None) as client,
-        pytest.raises(ClusterError, match="did not answer"),
     ):
-        list_nodes(client)
+        return list(list_nodes(client))
 
 
-def test_an_answer_that_is_not_json_is_an_error() -> None:
-    def plain(server: socket.socket) -> None:
-        connection, _ = server.accept()
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 404 no\r\nContent-Length: 5\r\n\r\nhello")
-        connection.close()
+def answering(*answers: bytes) -> Callable[[socket.socket], None]:
+    """Give each connection one of these answers, and close it."""
 
-    with (
-        served(plain) as port,
-        Client(Access(f"http://127.0.0.1:{port}", "c")) as client,
-        pytest.raises(ClusterError, match="hello"),
-    ):
-        list_nodes(client)
+    def behave(server: socket.socket) -> None:
+        for answer in answers:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([b"220 smtp\r\n"] * 4, "did not answer"),
+        ([b"HTTP/1.1 404 no\r\nContent-Length: 5\r\n\r\nhello"], "hello"),
+    ],
+)
+def test_an_answer_that_is_not_http_or_not_json_is_an_error(
+    answers: list[bytes], said: str
+) -> None:
+    with pytest.raises(ClusterError, match=said):
+        nodes_of(answering(*answers))
 
 
 NODES = b'{"items": [{"metadata": {"name": "a"}}]}'
@@ -128,18 +150,8 @@ def test_answers_in_chunks_come_through_one_connection() -> None:
 
 
 def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
-    def restarting(server: socket.socket) -> None:
-        for text in (NODES[:9], NODES):
-            connection, _ = server.accept()
-            connection.recv(65536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(NODES) + text)
-            connection.close()
-
-    with (
-        served(restarting) as port,
-        Client(Access(f"http://127.0.0.1:{port}", "c"), sleep=lambda _: None) as client,
-    ):
-        assert list(list_nodes(client)) == ["a"]
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(NODES)
+    assert nodes_of(answering(head + NODES[:9], head + NODES)) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -183,38 +195,11 @@ def test_one_answer_without_an_end_is_an_error(
     ],
 )
 def test_an_answer_that_is_not_an_api_servers_is_an_error(answer: bytes, said: bytes) -> None:
-    def login_page(server: socket.socket) -> None:
-        connection, _ = server.accept()
-        connection.recv(65536)
-        length = b"Content-Length: %d" % len(said)
-        connection.sendall(b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (answer, length, said))
-        connection.close()
-
-    with (
-        served(login_page) as port,
-        Client(Access(f"http://127.0.0.1:{port}", "c")) as client,
-        pytest.raises(ClusterError, match="so it is not an API server") as problem,
-    ):
-        list_nodes(client)
+    head = b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (answer, len(said))
+    with pytest.raises(ClusterError, match="so it is not an API server") as problem:
+        nodes_of(answering(head + said))
     assert answer[:3].decode() in problem.value.message
     assert "login page" in problem.value.fix
-
-
-class served:  # noqa: N801 reads as a word
-    """A server of one connection after the other."""
-
-    def __init__(self, behave: Callable[[socket.socket], None]) -> None:
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=behave, args=(self._server,))
-
-    def __enter__(self) -> int:
-        self._thread.start()
-        port: int = self._server.getsockname()[1]
-        return port
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
-        self._server.close()
 
 
 def test_requests_go_through_the_proxy_of_the_kubeconfig() -> None:

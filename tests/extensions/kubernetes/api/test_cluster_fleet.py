@@ -318,15 +318,23 @@ def test_without_node_features_labels_are_used(client: Client, fleet: FakeApi) -
     assert not inventory.warnings
 
 
-def test_missing_rights_to_list_node_features_name_the_rule(client: Client, fleet: FakeApi) -> None:
-    def forbid(asked: Any) -> None:
-        if "nodefeatures" in asked.path:
-            raise Say(403, "cannot list", "Forbidden")
-
-    fleet.before = forbid
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        (
+            "nodefeatures",
+            'apiGroups: ["nfd.k8s-sigs.io"], resources: [nodefeatures], verbs: [list]',
+        ),
+        ("resourceslices", 'apiGroups: ["resource.k8s.io"], resources: [resourceslices]'),
+    ],
+)
+def test_missing_rights_to_list_name_the_rule(
+    client: Client, fleet: FakeApi, path: str, rule: str
+) -> None:
+    fleet.refuse(Say(403, "cannot list", "Forbidden"), path=path)
     inventory, _ = read_fleet(client, IMAGE)
     (warning,) = inventory.warnings
-    assert 'apiGroups: ["nfd.k8s-sigs.io"], resources: [nodefeatures], verbs: [list]' in warning
+    assert rule in warning
 
 
 def gpu_slice(
@@ -368,19 +376,6 @@ def test_gpus_are_read_from_resource_slices(client: Client, fleet: FakeApi) -> N
     assert found["b"].gpus == ()
     assert found["c"].sms == ()
     assert "compute capability is unknown" in " ".join(found["c"].warnings)
-
-
-def test_missing_rights_to_list_resource_slices_name_the_rule(
-    client: Client, fleet: FakeApi
-) -> None:
-    def forbid(asked: Any) -> None:
-        if "resourceslices" in asked.path:
-            raise Say(403, "cannot list", "Forbidden")
-
-    fleet.before = forbid
-    inventory, _ = read_fleet(client, IMAGE)
-    (warning,) = inventory.warnings
-    assert 'apiGroups: ["resource.k8s.io"], resources: [resourceslices], verbs: [list]' in warning
 
 
 def test_unpublished_pci_devices_are_a_warning() -> None:

@@ -107,11 +107,7 @@ def test_nodes_without_a_host_are_named(labels: ApiLabeller, api: FakeApi) -> No
 def test_missing_rights_are_an_error_before_any_node_is_labelled(
     labels: ApiLabeller, api: FakeApi, code: int, error: type[Exception] | None
 ) -> None:
-    def refuse(asked: object) -> None:
-        if getattr(asked, "verb", "") == "PATCH":
-            raise Say(code, "no", "")
-
-    api.before = refuse
+    api.refuse(Say(code, "no"), "PATCH")
     if error:
         with pytest.raises(error):
             labels.prepare()

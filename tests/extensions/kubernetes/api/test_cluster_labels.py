@@ -70,28 +70,6 @@ def test_applies_our_labels_and_nothing_else(client: Client, api: FakeApi) -> No
     }
 
 
-def test_labelling_again_changes_nothing(client: Client, api: FakeApi) -> None:
-    api.add("a")
-    label(client, a=ALL)
-    version = api.nodes["a"].version
-    assert states(label(client, a=ALL)) == {"a": "unchanged"}
-    assert api.nodes["a"].version == version
-
-
-def test_stale_labels_are_removed_and_hardware_labels_stay(client: Client, api: FakeApi) -> None:
-    api.add("a", labels={"team": "vision"})
-    label(client, a=ALL)
-    assert states(label(client, a=WantedLabels(hardware=HARDWARE))) == {"a": "labelled"}
-    assert api.nodes["a"].labels == {"kubernetes.io/hostname": "a", "team": "vision", **HARDWARE}
-
-
-def test_unknown_hardware_labels_are_kept(client: Client, api: FakeApi) -> None:
-    api.add("a")
-    label(client, a=ALL)
-    label(client, a=WantedLabels())
-    assert api.nodes["a"].labels.keys() == {"kubernetes.io/hostname", *HARDWARE}
-
-
 def test_releases_side_by_side_keep_their_labels(client: Client, api: FakeApi) -> None:
     api.add("a")
     staging = Labelling(DOMAIN, "staging")
@@ -138,12 +116,8 @@ def test_a_stale_label_with_another_owner_remains_and_is_reported(
 
 def test_forbidden_names_the_rule_to_add(client: Client, api: FakeApi) -> None:
     api.add("a", "b")
-
-    def forbid(name: str) -> None:
-        if name == "a":
-            raise Say(403, 'nodes "a" is forbidden: User "u" cannot patch resource', "Forbidden")
-
-    api.before = on_patch(forbid)
+    said = Say(403, 'nodes "a" is forbidden: User "u" cannot patch resource', "Forbidden")
+    api.refuse(said, "PATCH", "/a")
     outcomes = label(client, a=ALL, b=ALL)
     assert states(outcomes) == {"a": "forbidden", "b": "labelled"}
     assert "cannot patch" in str(outcomes["a"].reason)
@@ -178,26 +152,23 @@ def test_a_new_node_of_the_same_name_is_not_labelled(client: Client, api: FakeAp
     assert api.nodes["a"].labels == {"kubernetes.io/hostname": "a"}
 
 
-def test_a_node_that_is_not_found_counts_as_gone(client: Client, api: FakeApi) -> None:
+@pytest.mark.parametrize(
+    ("said", "state", "reason"),
+    [
+        (Say(404, 'nodes "a" not found', "NotFound"), "gone", ""),
+        (Say(422, "metadata.labels: Invalid value", "Invalid"), "refused", "Invalid value"),
+        (Say(409, "has been modified", "Conflict"), "conflict", "somebody else at the same time"),
+    ],
+)
+def test_each_refusal_of_the_server_has_a_state(
+    client: Client, api: FakeApi, said: Say, state: str, reason: str
+) -> None:
     api.add("a")
-
-    def lost(_: str) -> None:
-        raise Say(404, 'nodes "a" not found', "NotFound")
-
-    api.before = on_patch(lost)
-    assert states(label(client, a=ALL)) == {"a": "gone"}
-
-
-def test_a_refusal_by_the_server_is_reported(client: Client, api: FakeApi) -> None:
-    api.add("a")
-
-    def wrong(_: str) -> None:
-        raise Say(422, "metadata.labels: Invalid value", "Invalid")
-
-    api.before = on_patch(wrong)
+    api.refuse(said, "PATCH")
     outcome = label(client, a=ALL)["a"]
-    assert outcome.state == "refused"
-    assert "Invalid value" in str(outcome.reason)
+    assert outcome.state == state
+    assert len(api.patches()) == (5 if said.code == 409 else 1)  # writers may meet by chance
+    assert reason in str(outcome.reason)
 
 
 def test_a_server_that_does_not_answer_is_retried(
@@ -305,10 +276,7 @@ def test_the_wait_for_a_server_has_an_end(
 def test_a_server_that_has_never_answered_is_not_awaited(
     patient: Client, api: FakeApi, waits: list[float]
 ) -> None:
-    def away(_: Asked) -> None:
-        raise Say(503, "no endpoints")
-
-    api.before = away
+    api.refuse(Say(503, "no endpoints"))
     with pytest.raises(ClusterError, match=r"it is busy \(HTTP 503\) \(4 attempts\)"):
         list_nodes(patient)
     assert waits == [0.5, 1.0, 2.0]
@@ -343,19 +311,6 @@ def test_a_403_of_a_server_that_was_there_all_along_is_final(
     api.before = on_patch(failing(1, 403))
     assert states(label(patient, a=ALL)) == {"a": "forbidden"}
     assert waits == []
-
-
-def test_a_conflict_of_writers_is_not_a_missing_node(client: Client, api: FakeApi) -> None:
-    api.add("a")
-
-    def collide(_: str) -> None:
-        raise Say(409, "the object has been modified; please apply your changes", "Conflict")
-
-    api.before = on_patch(collide)
-    outcome = label(client, a=ALL)["a"]
-    assert outcome.state == "conflict"
-    assert "changed by somebody else at the same time" in str(outcome.reason)
-    assert len(api.patches()) == 5
 
 
 def test_a_node_that_changed_since_it_was_read_is_read_again_alone(

@@ -44,15 +44,6 @@ def test_a_release_is_kept_for_pods_that_mount_it(labels: ApiLabeller, api: Fake
     }
 
 
-def test_a_release_in_a_volume_of_all_releases_is_found_by_the_mount(
-    labels: ApiLabeller, api: FakeApi
-) -> None:
-    one = pod("p", "b", f"{ROOT}/releases")
-    one["spec"]["containers"] = [{"volumeMounts": [{"name": "r", "subPath": "r7"}, {"name": "x"}]}]
-    api.pods = [one]
-    assert labels.in_use(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
-
-
 def test_names_of_pods_and_paths_are_never_evaluated_as_templates(
     labels: ApiLabeller, api: FakeApi
 ) -> None:
@@ -69,11 +60,7 @@ def test_many_pods_are_read_in_pages(labels: ApiLabeller, api: FakeApi) -> None:
 
 
 def test_missing_rights_to_list_pods_are_explained(labels: ApiLabeller, api: FakeApi) -> None:
-    def refuse(asked: Any) -> None:
-        if asked.path.endswith("/pods"):
-            raise Say(403, "pods is forbidden", "Forbidden")
-
-    api.before = refuse
+    api.refuse(Say(403, "pods is forbidden", "Forbidden"), path="/pods")
     assert labels.prepare() == ""  # nothing is removed by a verification
     said = labels.prepare(installs=True)
     assert "may not list pods" in said
@@ -109,12 +96,12 @@ def test_a_host_with_several_possible_nodes_may_have_pods(client: Client, api: F
     assert "b" not in mounted
 
 
-@pytest.mark.parametrize("kind", ["initContainers", "ephemeralContainers"])
-def test_a_sidecar_or_a_debug_container_that_mounts_a_release_is_found(
+@pytest.mark.parametrize("kind", ["containers", "initContainers", "ephemeralContainers"])
+def test_a_release_in_a_volume_of_all_releases_is_found_by_any_containers_mount(
     labels: ApiLabeller, api: FakeApi, kind: str
 ) -> None:
     one = pod("p", "b", f"{ROOT}/releases")
-    one["spec"][kind] = [{"volumeMounts": [{"name": "r", "subPath": "r7"}]}]
+    one["spec"][kind] = [{"volumeMounts": [{"name": "r", "subPath": "r7"}, {"name": "x"}]}]
     api.pods = [one]
     assert labels.in_use(["b"], ROOT) == {"b": {"r7": "The pod web/p mounts it."}}
 

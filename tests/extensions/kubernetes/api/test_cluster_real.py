@@ -36,7 +36,6 @@ pytestmark = pytest.mark.skipif(
 DOMAIN = "fleetbuild.dev"
 HARDWARE = {f"{DOMAIN}/class": "cpu-avx2", f"{DOMAIN}/isa": "avx2"}
 RELEASE = {f"{DOMAIN}/group": "cpu-avx2-cp311", f"{DOMAIN}/release": "0123456789abcdef"}
-OTHER = {f"{DOMAIN}/release.staging": "fedcba9876543210"}
 ALL, HARDWARE_ALONE = WantedLabels(RELEASE, HARDWARE), WantedLabels(hardware=HARDWARE)
 OURS, FORCED = Labelling(DOMAIN), Labelling(DOMAIN, force=True)
 
@@ -78,24 +77,6 @@ def test_labels_are_set_kept_and_removed(client: Client, api: RealApi) -> None:
     label(client, ALL)
     label(client, WantedLabels())
     assert api.labels("a") == {"team": "vision", **HARDWARE}
-
-
-def test_labelling_again_later_changes_nothing(client: Client, api: RealApi) -> None:
-    api.add("a")
-    version = list_nodes(client)["a"].version
-    label(client, ALL)
-    after = list_nodes(client)["a"].version
-    label(client, ALL)
-    assert list_nodes(client)["a"].version == after != version
-
-
-def test_releases_side_by_side_keep_their_labels(client: Client, api: RealApi) -> None:
-    api.add("a")
-    label(client, ALL)
-    label(client, WantedLabels(OTHER, HARDWARE), Labelling(DOMAIN, "staging"))
-    assert api.labels("a") == {**HARDWARE, **RELEASE, **OTHER}
-    label(client, HARDWARE_ALONE)
-    assert api.labels("a") == {**HARDWARE, **OTHER}
 
 
 def test_two_domains_keep_their_labels(client: Client, api: RealApi) -> None:

@@ -33,46 +33,6 @@ def unstamped(line: str) -> str:
     return re.sub(r"^\d\d:\d\d:\d\d ", "", line)
 
 
-def test_a_run_reads_as_sentences() -> None:
-    log = Log()
-    said = [
-        *log("check", "started", message="checking that the plan still matches the fleet"),
-        *log("probe", "ok", node="n1", done=1, total=1),
-        *log("check", "ok", message="checking …", seconds=1.0),
-        *log("check", "ok", node="n200", group="g", message="up to date"),
-        *log("fetch", "started", message="6 files"),
-        *log("fetch", "ok", message="6 files", seconds=2.0),
-        *log("build", "started", message="1 wheel"),
-        *log("build", "started", group="g", node="n1", package="torch", message="2.6.0+cpu"),
-        *log("build", "ok", group="g", node="n1", package="torch", message="built", seconds=61),
-        *log("build", "ok", message="1 wheel", seconds=62.0),
-        *log("audit", "started", message="1 wheel"),
-        *log("audit", "ok", group="g", package="torch", message="torch.whl"),
-        *log("install", "started", group="g", nodes=("n1",), message="1 canary"),
-        *log("distribute", "ok", group="g", node="n1"),
-        *log("activate", "ok", group="g", node="n1", message="verified and active"),
-        *log("install", "ok", group="g", nodes=("n1",), message="1 canary", seconds=9),
-        *log("manifests", "ok", message="4 files in m"),
-        *log("done", "ok", seconds=99),
-    ]
-    assert said == [
-        "checking that the plan still matches the fleet",
-        "1 node answered",
-        "the plan matches the fleet (1.0 s)",
-        "fetching 6 files",
-        "6 files fetched (2.0 s)",
-        "building 1 wheel",
-        "g: building torch 2.6.0+cpu on n1",
-        "g: torch built on n1 (1 min 01)",
-        "1 wheel ready (1 min 02)",
-        "auditing 1 wheel",
-        "g: torch.whl audited",
-        "g: installing on 1 canary: n1",
-        "g: installed on n1 (9.0 s)",
-        "manifests written: 4 files in m",
-    ]
-
-
 def test_a_compilers_output_is_logged_at_intervals() -> None:
     log = Log()
     log("build", "started", group="g", node="n1", package="torch", message="2.6.0")

@@ -91,16 +91,6 @@ def test_the_table_shows_wheels_builders_and_nodes(rendered: Callable[..., str])
     assert fix.strip() == "install python3.11"
 
 
-@pytest.mark.parametrize("measured", [True, False])
-def test_an_estimate_that_nobody_measured_is_not_shown(
-    measured: bool, rendered: Callable[..., str]
-) -> None:
-    one = wheel("build", "avx2", minutes=24.0, measured=measured)
-    made = plan(groups=(group("avx2", NODES, one, Installs()),))
-    text = rendered(report.plan_body(made, 200))
-    assert ("24 min" in text) is measured
-
-
 @pytest.mark.parametrize("width", [60, 200])
 def test_a_replaced_release_shows_its_versions_with_a_mark(
     rendered: Callable[..., str], width: int
@@ -181,13 +171,6 @@ def test_a_table_that_does_not_fit_becomes_lines_with_every_word(
     text = rendered(report.plan_body(made, natural - 1), natural - 1)
     assert "builds on" not in text
     assert said in " ".join(text.split())
-
-
-def test_a_narrow_terminal_gets_short_lines(rendered: Callable[..., str]) -> None:
-    text = rendered(report.plan_body(plan(), 60), 60)
-    assert " + cpu-avx2-cp311\n     3 nodes: gpu-[01-03]" in text
-    assert "build hnswlib-0.8.0+cpu.avx2 on gpu-01: oldest" in text
-    assert max(len(line) for line in text.splitlines()) <= 60
 
 
 @pytest.mark.parametrize(
@@ -307,6 +290,10 @@ def test_reasons_for_apply_to_refuse_are_shown() -> None:
     assert any("its dependencies are not locked" in line for line in lines)
 
 
+_NEEDS = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
+SHORT = {"groups": (group("avx2", NODES, wheel("build", "avx2", requires=_NEEDS), Installs()),)}
+
+
 @pytest.mark.parametrize(
     ("more", "saved", "said"),
     [
@@ -315,7 +302,8 @@ def test_reasons_for_apply_to_refuse_are_shown() -> None:
             ".fleetbuild/plan.json",
             "Next: fleetbuild apply\nMore: fleetbuild explain old-1",
         ),
-        ({}, "p.json", "Next: fleetbuild apply p.json"),
+        ({}, "my p.json", "Next: fleetbuild apply 'my p.json'"),
+        (SHORT, "p.json", "Next: supply the missing tools, then fleetbuild apply p.json"),
         ({"summary": Summary()}, "p.json", "Nothing to do."),
         ({"summary": Summary(nodes_blocked=1)}, "p.json", "Nothing to do: every node is blocked."),
         (
@@ -359,22 +347,6 @@ def test_a_blocked_group_is_shown_once_with_its_fix(rendered: Callable[..., str]
         assert text.count("cpu-avx2-cp311") == text.count("numpy is for Python 3.11.") == 1
         assert text.count("Take an older numpy.") == 1
     assert not any(line.startswith("to be supplied") for line in report.plan_ending(made))
-
-
-def test_missing_supplies_are_named_before_the_apply_command() -> None:
-    short = Requires(compiler="gcc", to_supply=("CUDA 12.4",))
-    groups = (group("avx2", NODES, wheel("build", "avx2", requires=short), Installs()),)
-    lines = report.next_lines(plan(groups=groups), Path("p.json"), Path(".fleetbuild"))
-    assert lines == ["Saved p.json. Next: supply the missing tools, then fleetbuild apply p.json"]
-
-
-def test_the_next_command_names_a_plan_that_is_not_the_last_one() -> None:
-    state = Path("s")
-    assert report.next_lines(plan(), state / "plan.json", state) == [
-        "Saved s/plan.json. Next: fleetbuild apply",
-        "More: fleetbuild explain old-1",
-    ]
-    assert "apply 'my p.json'" in report.next_lines(plan(), Path("my p.json"), state)[0]
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,6 @@ FAILED = WheelResult(
 )  # fmt: skip
 
 
-def test_a_successful_apply_ends_with_wheels_and_counts() -> None:
-    nodes = (NodeResult(node="n1", state="installed"), NodeResult(node="n2", state="installed"))
-    result = Result(plan_digest="d", wheels=(BUILT,), nodes=nodes, changed=True, seconds=41)
-    assert result_lines(result) == [
-        "built: hnswlib-0.8.0+cpu.avx2 on n1 in 31 s",
-        "Done in 41 s: 1 wheel built. 2 nodes installed.",
-    ]
-
-
 def test_a_wheel_built_by_an_earlier_run_is_marked() -> None:
     found = BUILT.model_copy(update={"cached": True})
     lines = result_lines(Result(plan_digest="d", wheels=(found,), changed=True, seconds=2))

@@ -19,10 +19,9 @@ from fleetbuild.plan.decide.group_fleet import group_fleet
 from fleetbuild.plan.decide.wheels.draft import draft_plan
 from fleetbuild.plan.document.serialize import dump_plan, read_plan
 from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
-from tests.factories.data import seed_fleet
 from tests.factories.elf import make_elf
 from tests.factories.files import git, make_repository, make_sdist, make_wheel
-from tests.factories.fleets import facts, inventory, node, python
+from tests.factories.fleets import facts, inventory, node
 
 
 def project(name: str = "mine", version: str = 'version = "1.0"', build: str = "[]") -> str:
@@ -444,24 +443,6 @@ def test_unclear_package_requests_are_errors(site):
         plan(fleet, "pkg==9")
 
 
-@pytest.mark.usefixtures("site")
-def test_members_that_cannot_have_the_dependencies_are_blocked_alone():
-    fleet = {"old": facts(libc="2.17"), "new": facts(libc="2.36")}
-    made = plan(fleet, "pkg==1.0")
-    assert (made.nodes["old"].state, made.nodes["new"].state) == ("blocked", "ok")
-    assert "glibc 2.17" in made.nodes["old"].reason
-    assert made.groups[0].nodes == ("new",)
-    assert made.groups[0].target.libc.floor == "2.36"
-
-
-@pytest.mark.usefixtures("site")
-def test_a_group_that_cannot_have_the_dependencies_is_shown_as_blocked():
-    made = plan({"a": facts(pythons=(python("3.12.1"),))}, "pkg==1.0")
-    assert made.nodes["a"].state == "blocked"
-    assert made.groups[0].wheels[0].action == "blocked"
-    assert made.summary.nodes_blocked == 1
-
-
 def test_a_python_that_the_package_does_not_serve_blocks_its_group(site):
     text = project("new").replace("dependencies", 'requires-python = ">=3.12"\ndependencies')
     make_sdist(site / "files", "new", pyproject=text)
@@ -487,35 +468,3 @@ def test_a_source_that_cannot_be_downloaded_leaves_the_lock_missing(monkeypatch)
     made = plan({"a": facts()}, "pkg==1.0")
     assert (made.lock, made.lock_problem) == ("missing", "pkg cannot be fetched.")
     assert made.groups[0].wheels[0].artifact_key is None
-
-
-@pytest.mark.usefixtures("site")
-def test_without_an_index_nodes_are_still_grouped(monkeypatch):
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    made = plan({"a": facts()}, "pkg==1.0")
-    assert made.lock == "missing"
-    assert "The package index at http://127.0.0.1:9/" in made.lock_problem
-    assert [group.name for group in made.groups] == ["cpu-avx2-cp311"]
-    assert read_plan(dump_plan(made)) == made
-
-
-@pytest.mark.network
-def test_the_captured_fleet_is_grouped_as_expected(tmp_path):
-    fleet = seed_fleet()
-    made = plan(fleet, "hnswlib==0.8.0", state_dir=tmp_path, facts_source="captures")
-    assert {group.name: group.nodes for group in made.groups} == {
-        "cpu-armv8.2-cp311": ("g2", "g3"),
-        "cpu-avx-cp311": ("e5v2-a", "e5v2-b"),
-        "cpu-avx2-cp310": ("hsw-k40",),
-        "cpu-avx2-cp311": ("hsw-3090", "hsw-nodriver", "zen3-a40", "zen3-l40s"),
-        "cpu-avx512-cp311": ("clx-a100-t4", "clx-cpu", "skx-h100", "skx-t4"),
-    }
-    floors = {group.name: group.target.libc.floor for group in made.groups}
-    assert floors["cpu-avx512-cp311"] == "2.28"
-    assert floors["cpu-avx2-cp311"] == "2.31"
-    assert made.groups[1].representative == "e5v2-a"
-    assert made.lock == "complete", made.lock_problem
-    assert made.summary.wheels_to_build == 5
-    assert all(wheel.artifact_key for group in made.groups for wheel in group.wheels)

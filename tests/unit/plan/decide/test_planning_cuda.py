@@ -265,16 +265,6 @@ def test_a_toolkit_on_a_machine_with_a_newer_libc_does_not_count():
     assert (wheel.cuda, wheel.built_on) == ("13.0", "a")
 
 
-def test_an_old_driver_lowers_the_toolkit_of_its_whole_group():
-    fleet = {"a": gpu("8.6"), "b": gpu("8.6", driver="535.104.05")}
-    assert wheel_of(fleet).cuda == "12.6"
-
-
-def test_the_toolkit_may_be_pinned():
-    wheel = wheel_of({"a": gpu("8.6")}, config=Config(cuda="12.6"))
-    assert wheel.wheel_version == "2.13.0+cu126.sm86.avx2"
-
-
 def test_an_impossible_pin_blocks_with_reason_and_fix():
     plan = planned({"a": gpu("12.0")}, packages=[TORCH], config=Config(cuda="12.6"))
     assert plan.nodes["a"].state == "blocked"

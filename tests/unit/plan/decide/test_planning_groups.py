@@ -349,14 +349,6 @@ def test_without_an_index_there_are_groups_but_no_lock():
     assert group.installs.install == ("a",)
 
 
-def test_a_source_that_cannot_be_fetched_leaves_the_lock_missing():
-    fleet = {"a": facts()}
-    made = drafted(fleet)
-    unfetched = Resolution(problem="hnswlib cannot be fetched", offline=True)
-    locks = answers(made, fleet, sources=()).model_copy(update={"unfetched": unfetched})
-    assert planned(fleet, locks=locks).lock_problem == "hnswlib cannot be fetched"
-
-
 def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     fleet = {"a": facts("avx"), "b": facts("avx2")}
     made = drafted(fleet)

@@ -64,16 +64,6 @@ def test_the_plan_matches_its_scenario(name: str) -> None:
         assert node.state != "blocked" or (node.reason and node.fix)
 
 
-def test_levels_above_the_target_are_off() -> None:
-    plan, _ = plan_of(SCENARIOS["ivy-bridge-rtx-3060"])
-    levels = plan.groups[0].wheels[0].files["levels.cmake"]
-    assert "set(CXX_AVX2_FOUND FALSE" in levels
-    assert "set(CXX_AVX512_FOUND FALSE" in levels
-    plan, _ = plan_of(SCENARIOS["matrix"])
-    of_h100 = next(group for group in plan.groups if group.name == "sm90-avx512-cp311")
-    assert "AVX" not in of_h100.wheels[0].files["levels.cmake"].replace("avx512", "")
-
-
 def test_the_page_and_the_plans_name_the_same_wheels() -> None:
     told = set(re.findall(r"\b[a-z]+-\d[\d.]*\+[a-z0-9.]+[a-z0-9]", PAGE.read_text()))
     made = {
