@@ -646,28 +646,6 @@ def test_a_folder_that_is_not_a_plain_path_gets_no_file(folder: str) -> None:
     assert "a folder that is not a plain path" in found["msg"]
 
 
-def test_a_limit_is_added_to_the_options_of_the_user() -> None:
-    class Connection:
-        options: dict[str, str | None] = {"sftp_extra_args": "-B 1", "scp_extra_args": None}
-
-        def get_option(self, name: str) -> str | None:
-            return self.options[name]
-
-        def set_option(self, name: str, value: str) -> None:
-            self.options[name] = value
-
-    action = plugin("action.transfer").ActionModule.__new__(plugin("action.transfer").ActionModule)
-    action._connection = Connection()
-    action._limit(500)
-    assert action._connection.options == {
-        "sftp_extra_args": "-B 1 -l 500",
-        "scp_extra_args": "-l 500",
-    }
-    action._connection.options = {}  # as of the connection `local`
-    action._limit(500)
-    assert action._connection.options == {}
-
-
 def test_a_run_removes_nothing_that_another_name_has_received(bare: Node) -> None:
     about = {**bare.params, "state": "present", "spec": {"release": "other", "login_uid": 0}}
     other = bare.release.complete(about)
