@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import fleetbuild
 from fleetbuild.cli.options import ClusterOptions, NodeOptions
-from fleetbuild.cli.session import Session, at_terminal
+from fleetbuild.cli.session import Session, at_terminal, read_secrets
 from fleetbuild.cli.show.progress import listening, waiting
 from fleetbuild.extension import extensions
 
@@ -75,7 +75,7 @@ def open_fleet(
     if source is None:
         source, nodes = _of_last_plan(run, nodes)
     run.out.hints.note(inventory=source, limit=nodes.limit, config=nodes.config)
-    secrets = nodes.secrets()
+    secrets = read_secrets(nodes)
     read_inventory = fleetbuild.read_inventory
     used = ["fleet", *(["apply.wiring"] if probes else [])]
     used += ["plan.plan_fleet"] if plans else []
@@ -119,11 +119,21 @@ def _of_last_plan(run: Session, nodes: NodeOptions) -> tuple[str, NodeOptions]:
         return chosen_inventory(run, None), nodes
     plan = fleetbuild.read_plan(plan_file(run))
     plan.require_ssh()
+    nodes = as_planned(nodes, plan)
+    limited = f" --limit {shlex.quote(nodes.limit)}" if nodes.limit else ""
+    run.out.warn(f"No inventory is named: taking the last plan's, {plan.inventory}{limited}.")
+    return plan.inventory, nodes
+
+
+def as_planned(nodes: NodeOptions, plan: Plan) -> NodeOptions:
+    """Return the options, with the plan's limit, configuration and vaults if none are named."""
     limit = plan.limit if nodes.limit is None else nodes.limit
     config = nodes.config or (Path(plan.config) if plan.config else None)
-    limited = f" --limit {shlex.quote(limit)}" if limit else ""
-    run.out.warn(f"No inventory is named: taking the last plan's, {plan.inventory}{limited}.")
-    return plan.inventory, replace(nodes, limit=limit, config=config)
+    files, ids = nodes.vault_password_file, nodes.vault_id
+    if not (files or ids):
+        files = list(plan.options.get("vault_password_file", ()))
+        ids = list(plan.options.get("vault_id", ()))
+    return replace(nodes, limit=limit, config=config, vault_password_file=files, vault_id=ids)
 
 
 def chosen_inventory(run: Session, named: str | None) -> str:

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from fleetbuild import starter_files
+from fleetbuild.cli.options import NodeOptions
 from fleetbuild.cli.session import Session, read_secrets
 from fleetbuild.cli.show import Output
 from fleetbuild.emit.emission import EmittedFiles
@@ -227,13 +228,14 @@ def test_an_interrupt_exits_with_130(
 def test_asking_for_secrets_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     with pytest.raises(UsageError, match="needs a terminal"):
-        read_secrets(True, False, None, None)
+        read_secrets(NodeOptions(ask_pass=True))
 
 
 def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("getpass.getpass", lambda prompt: f"<{prompt}>")
-    given = read_secrets(True, True, ["vault.txt"], ["dev@prompt", "prod@file"])
+    vaults = {"vault_password_file": ["vault.txt"], "vault_id": ["dev@prompt", "prod@file"]}
+    given = read_secrets(NodeOptions(ask_pass=True, ask_become_pass=True, **vaults))
     assert given.ask_pass == "<SSH password: >"
     assert given.become_pass == "<become password: >"
     assert given.vault_password_files == ("vault.txt",)
@@ -264,6 +266,7 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from fleetbuild import cli
+from fleetbuild.cli.options import NodeOptions
 from fleetbuild.cli.session import Session
 
 @cli.app.command()
