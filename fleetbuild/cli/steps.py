@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import fleetbuild
 from fleetbuild.cli.options import ClusterOptions, NodeOptions
@@ -21,7 +21,6 @@ from fleetbuild.extension import extensions
 
 if TYPE_CHECKING:
     from fleetbuild import (
-        Cluster,
         Facts,
         Fleet,
         InstalledRelease,
@@ -33,29 +32,14 @@ if TYPE_CHECKING:
     )
 
 
-class FleetOptions(TypedDict, total=False):
-    """Options of a fleet, beside its inventory."""
-
-    config: Path
-    cluster: Cluster
-    timeout: float
-    forks: int
-
-
 def fleet_options(
     nodes: NodeOptions | None = None, cluster: ClusterOptions | None = None
-) -> FleetOptions:
+) -> dict[str, Any]:
     """Return the options that the user named. The library knows the defaults of the others."""
-    named: FleetOptions = {}
-    if nodes and nodes.config is not None:
-        named["config"] = nodes.config
-    if nodes and nodes.timeout is not None:
-        named["timeout"] = nodes.timeout
-    if nodes and nodes.forks is not None:
-        named["forks"] = nodes.forks
+    given = {name: getattr(nodes, name, None) for name in ("config", "timeout", "forks")}
     if cluster and cluster != ClusterOptions():
-        named["cluster"] = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
-    return named
+        given["cluster"] = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def open_fleet(
