@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pexpect
+import pexpect  # type: ignore[import-untyped]  # ansible-runner brings it
 import pytest
 import yaml
 
@@ -59,13 +59,10 @@ class Shell:
         printed = dict.fromkeys(re.findall(r"connect once with `(ssh [^`]*)`", self.said))
         assert len(printed) == 2, self.said
         for command in printed:
-            ssh = pexpect.spawn(
-                "bash", ["-c", command], cwd=self.folder, env=ENVIRONMENT, timeout=60
-            )
-            ssh.expect("fingerprint]")
-            ssh.sendline("yes")
-            ssh.expect("Permanently added")
-            ssh.sendline("exit")
+            ssh = pexpect.spawn("bash", ["-c", command], cwd=self.folder, env=ENVIRONMENT)
+            for question, answer in (("fingerprint]", "yes"), ("Permanently added", "exit")):
+                ssh.expect(question)
+                ssh.sendline(answer)
             ssh.expect(pexpect.EOF)
             ssh.close()
             assert ssh.exitstatus == 0, command
@@ -98,18 +95,12 @@ def shell(make_lab: MakeLab, tmp_path: Path) -> Shell:
               "rollout": {"canary": 0, "serial": 2}}  # fmt: skip
     (tmp_path / "its config.yml").write_text(yaml.safe_dump(config))
     for version in ("1.0", "2.0"):
-        make_wheel(
-            tmp_path / "wheels",
-            "tiny",
-            version,
-            files={"tiny.py": f"version = {version!r}\n".encode()},
-        )
+        code = f"version = {version!r}\n".encode()
+        make_wheel(tmp_path / "wheels", "tiny", version, files={"tiny.py": code})
     made = Shell(lab, tmp_path)
     made.want("1.0")
     (inventory / "group_vars/all.yml").write_text("the_user: fleet\n")
-    made.run(
-        "ansible-vault encrypt --vault-password-file 'the password' 'my fleet/group_vars/all.yml'"
-    )
+    made.run("ansible-vault encrypt --vault-password-file 'the password' my*/group_vars/all.yml")
     return made
 
 
@@ -124,8 +115,8 @@ def test_a_fleets_story_told_by_pasting(shell: Shell) -> None:
     shell.lab.exec("one", f"rm {APPS}/current/bin/python", check=True)
     shell.run("fleetbuild verify --state-dir 'its state'", 7)
     shell.paste("verify")
+    assert "1 of 2 nodes installed, 1 verified." in shell.said
     shell.run("fleetbuild verify --state-dir 'its state'")
-    shell.serves("1.0", "1.0")
 
     shell.want("2.0")
     shell.lab.exec("one", f"rm {APPS}/current", check=True)

@@ -242,6 +242,8 @@ def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert given.vault_ids == ("prod@file",)
     assert given.vault_passwords == (("dev", "<vault password (dev): >"),)
     assert "password: >" not in repr(given)
+    repeated = {"vault_password_file": ("vault.txt",), "vault_id": ("prod@file", "dev@prompt")}
+    assert given.options == repeated
 
 
 def test_a_closed_pipe_does_not_stop_the_run(tmp_path: Path) -> None:
