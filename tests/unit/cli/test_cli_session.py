@@ -14,11 +14,13 @@ from fleetbuild import starter_files
 from fleetbuild.cli.options import NodeOptions
 from fleetbuild.cli.session import Session, read_secrets
 from fleetbuild.cli.show import Output
+from fleetbuild.cli.steps import as_planned
 from fleetbuild.emit.emission import EmittedFiles
 from fleetbuild.errors import Interrupted, LockedError, UsageError
 from fleetbuild.files import write_atomically
 from fleetbuild.probe.captures import save_captures
 from fleetbuild.state import StateDir
+from tests.factories.plans import make_plan
 
 
 def end(work: Callable[[Session], None], state: Path, **options: bool) -> int:
@@ -244,6 +246,14 @@ def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert "password: >" not in repr(given)
     repeated = {"vault_password_file": ("vault.txt",), "vault_id": ("prod@file", "dev@prompt")}
     assert given.options == repeated
+
+
+def test_a_run_takes_the_vaults_of_the_plan_unless_it_names_its_own() -> None:
+    plan = make_plan(limit="gpu", options={"vault_password_file": ("vault.txt",)})
+    planned = as_planned(NodeOptions(), plan)
+    assert (planned.limit, planned.vault_password_file) == ("gpu", ["vault.txt"])
+    own = as_planned(NodeOptions(vault_id=["dev@file"]), plan)
+    assert (own.vault_password_file, own.vault_id) == (None, ["dev@file"])
 
 
 def test_a_closed_pipe_does_not_stop_the_run(tmp_path: Path) -> None:
