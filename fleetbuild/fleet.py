@@ -223,6 +223,7 @@ class Fleet:
             targets=targets,
             facts_source=source,
             requirements=requirements,
+            secrets=self._secrets,
             timeout=self._timeout,
             config_file=self._config_file,
             on_event=on_event,

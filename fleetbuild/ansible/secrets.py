@@ -31,6 +31,15 @@ class Secrets:
         files = tuple(self._in_memory(password) for _, password in self.vault_passwords)
         object.__setattr__(self, "vault_files", files)
 
+    @property
+    def options(self) -> dict[str, tuple[str, ...]]:
+        """The vault options to repeat, without a password."""
+        typed = tuple(f"{label}@prompt" for label, _ in self.vault_passwords)
+        return {
+            "vault_password_file": self.vault_password_files,
+            "vault_id": (*self.vault_ids, *typed),
+        }
+
     def _in_memory(self, password: str) -> str:
         handle = os.memfd_create("vault")
         os.fchmod(handle, 0o600)  # Ansible would run an executable file

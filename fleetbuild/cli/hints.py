@@ -61,6 +61,7 @@ class Hints:
         """`root` is the program's group of commands, `values` are the run's by parameter."""
         self._root = root
         self._values = dict(values or {})
+        self._recalled = False
 
     @classmethod
     def of(cls, context: Any) -> Hints:
@@ -68,11 +69,12 @@ class Hints:
         return cls(context.find_root().command, context.params)
 
     def note(self, **values: Any) -> None:
-        """Note what the run found out: its inventory, or the options of the plan that it applies.
-
-        The name of the inventory is `inventory`, in every command.
-        """
+        """Note what the run found out. The inventory is `inventory`, in every command."""
         self._values |= values
+
+    def recall(self, made: Mapping[str, Any]) -> None:
+        """Note what a plan was made with; what this run names comes before."""
+        self._values |= {name: each for name, each in made.items() if not self._values.get(name)}
 
     def completed(self, text: str) -> str:
         """Return the sentence with complete commands."""
@@ -90,6 +92,7 @@ class Hints:
             rest.pop(0)
         if hasattr(target, "commands"):  # a sentence about the program or a group of commands
             return " ".join(words)
+        self._recall_last_plan()
         filled = [each for word in words for each in self._filled(target, word)]
         return " ".join((*filled, *self._given(target, rest)))
 
@@ -97,8 +100,6 @@ class Hints:
         """Return the word; in place of INVENTORY the run's, or none where a command finds it."""
         if word != _NAMED:
             return [word]
-        if not {"inventory", "what"} & self._values.keys():
-            self._note_last_plan()
         inventory = self._values.get("inventory") or self._values.get("what")
         if inventory and Path(inventory).suffix != ".json":
             name = shlex.quote(inventory)
@@ -107,23 +108,28 @@ class Hints:
         own = target.name in ("plan", "apply") and not self._values.get("captures")
         return [] if own else [word]
 
-    def _note_last_plan(self) -> None:
-        """Note what the last plan was made for: this run names no inventory."""
+    def _recall_last_plan(self) -> None:
+        """Recall the last plan, unless this run plans itself or names another inventory."""
+        if self._recalled or "package" in self._values or "state_dir" not in self._values:
+            return
+        self._recalled = True
         import fleetbuild
 
-        self.note(inventory=None)
         with suppress(fleetbuild.FleetbuildError):
             plan = fleetbuild.read_plan(Path(self._values["state_dir"]) / "plan.json")
-            from_cluster = plan.facts_source == "cluster"
-            inventory = None if from_cluster else plan.inventory
-            made: dict[str, Any] = {"inventory": inventory, "limit": plan.limit}
-            made |= {"config": plan.config, "from_cluster": from_cluster, **plan.options}
-            self._values = made | {name: own for name, own in self._values.items() if own}
+            made: dict[str, Any] = {"config": plan.config, **plan.options}
+            if not {"inventory", "what"} & self._values.keys():
+                from_cluster = plan.facts_source == "cluster"
+                inventory = None if from_cluster else plan.inventory
+                made |= {"inventory": inventory, "from_cluster": from_cluster, "limit": plan.limit}
+            elif self._values.get("inventory") != plan.inventory:
+                return
+            self.recall(made)
 
     def _given(self, target: Any, words: list[str]) -> Iterator[str]:
         """Yield the run's options that this command takes, and that its words do not have."""
         own = {word.partition("=")[0] for word in words if word.startswith("-")}
-        saved = target.name == "apply" and (not words or words[0].startswith("-"))
+        saved = target.name == "apply" and _NAMED not in words
         for param in target.params:
             value = self._values.get(param.name)
             if param.name not in _LASTING or own & set(param.opts):

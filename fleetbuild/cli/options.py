@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fleetbuild.cli.session import Session, read_secrets
+from fleetbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from fleetbuild import RequirementList, Secrets
+    from fleetbuild import RequirementList
 
 InventoryArgument = Annotated[
     str | None,
@@ -250,16 +250,6 @@ class NodeOptions(OptionGroup):
     become_password_file: BecomePasswordFile = None
     vault_password_file: VaultFiles = None
     vault_id: VaultIds = None
-
-    def secrets(self) -> Secrets:
-        """Return the passwords that the options ask for."""
-        return read_secrets(
-            self.ask_pass,
-            self.ask_become_pass,
-            self.vault_password_file,
-            self.vault_id,
-            self.become_password_file,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -21,6 +20,7 @@ from fleetbuild.cli.show import Output
 
 if TYPE_CHECKING:
     from fleetbuild import Secrets
+    from fleetbuild.cli.options import NodeOptions
 
 PROMPT = "@prompt"
 _LARGEST = 1 << 16  # bytes of a password
@@ -146,23 +146,18 @@ def at_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def read_secrets(
-    ask_pass: bool,
-    ask_become_pass: bool,
-    vault_password_files: Sequence[str] | None,
-    vault_ids: Sequence[str] | None,
-    become_password_file: Path | None = None,
-) -> Secrets:
+def read_secrets(nodes: NodeOptions) -> Secrets:
     """Return the passwords that the options ask for. They are written nowhere."""
     from fleetbuild import Secrets
 
-    prompted = [vault_id for vault_id in vault_ids or () if vault_id.endswith(PROMPT)]
+    vault_ids = nodes.vault_id or ()
+    prompted = [vault_id for vault_id in vault_ids if vault_id.endswith(PROMPT)]
     labels = [vault_id.removesuffix(PROMPT) for vault_id in prompted]
     return Secrets(
-        ask_pass=_ask("SSH password: ", "--ask-pass") if ask_pass else None,
-        become_pass=_become_password(ask_become_pass, become_password_file),
-        vault_password_files=tuple(vault_password_files or ()),
-        vault_ids=tuple(vault_id for vault_id in vault_ids or () if vault_id not in prompted),
+        ask_pass=_ask("SSH password: ", "--ask-pass") if nodes.ask_pass else None,
+        become_pass=_become_password(nodes.ask_become_pass, nodes.become_password_file),
+        vault_password_files=tuple(nodes.vault_password_file or ()),
+        vault_ids=tuple(vault_id for vault_id in vault_ids if vault_id not in prompted),
         vault_passwords=tuple(
             (label, _ask(f"vault password ({label}): ", "--vault-id @prompt")) for label in labels
         ),

@@ -11,17 +11,16 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import fleetbuild
 from fleetbuild.cli.options import ClusterOptions, NodeOptions
-from fleetbuild.cli.session import Session, at_terminal
+from fleetbuild.cli.session import Session, at_terminal, read_secrets
 from fleetbuild.cli.show.progress import listening, waiting
 from fleetbuild.extension import extensions
 
 if TYPE_CHECKING:
     from fleetbuild import (
-        Cluster,
         Facts,
         Fleet,
         InstalledRelease,
@@ -33,29 +32,14 @@ if TYPE_CHECKING:
     )
 
 
-class FleetOptions(TypedDict, total=False):
-    """Options of a fleet, beside its inventory."""
-
-    config: Path
-    cluster: Cluster
-    timeout: float
-    forks: int
-
-
 def fleet_options(
     nodes: NodeOptions | None = None, cluster: ClusterOptions | None = None
-) -> FleetOptions:
+) -> dict[str, Any]:
     """Return the options that the user named. The library knows the defaults of the others."""
-    named: FleetOptions = {}
-    if nodes and nodes.config is not None:
-        named["config"] = nodes.config
-    if nodes and nodes.timeout is not None:
-        named["timeout"] = nodes.timeout
-    if nodes and nodes.forks is not None:
-        named["forks"] = nodes.forks
+    given = {name: getattr(nodes, name, None) for name in ("config", "timeout", "forks")}
     if cluster and cluster != ClusterOptions():
-        named["cluster"] = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
-    return named
+        given["cluster"] = fleetbuild.Cluster(cluster.kubeconfig, cluster.context)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def open_fleet(
@@ -75,7 +59,7 @@ def open_fleet(
     if source is None:
         source, nodes = _of_last_plan(run, nodes)
     run.out.hints.note(inventory=source, limit=nodes.limit, config=nodes.config)
-    secrets = nodes.secrets()
+    secrets = read_secrets(nodes)
     read_inventory = fleetbuild.read_inventory
     used = ["fleet", *(["apply.wiring"] if probes else [])]
     used += ["plan.plan_fleet"] if plans else []
@@ -119,11 +103,21 @@ def _of_last_plan(run: Session, nodes: NodeOptions) -> tuple[str, NodeOptions]:
         return chosen_inventory(run, None), nodes
     plan = fleetbuild.read_plan(plan_file(run))
     plan.require_ssh()
+    nodes = as_planned(nodes, plan)
+    limited = f" --limit {shlex.quote(nodes.limit)}" if nodes.limit else ""
+    run.out.warn(f"No inventory is named: taking the last plan's, {plan.inventory}{limited}.")
+    return plan.inventory, nodes
+
+
+def as_planned(nodes: NodeOptions, plan: Plan) -> NodeOptions:
+    """Return the options, with the plan's limit, configuration and vaults if none are named."""
     limit = plan.limit if nodes.limit is None else nodes.limit
     config = nodes.config or (Path(plan.config) if plan.config else None)
-    limited = f" --limit {shlex.quote(limit)}" if limit else ""
-    run.out.warn(f"No inventory is named: taking the last plan's, {plan.inventory}{limited}.")
-    return plan.inventory, replace(nodes, limit=limit, config=config)
+    files, ids = nodes.vault_password_file, nodes.vault_id
+    if not (files or ids):
+        files = list(plan.options.get("vault_password_file", ()))
+        ids = list(plan.options.get("vault_id", ()))
+    return replace(nodes, limit=limit, config=config, vault_password_file=files, vault_id=ids)
 
 
 def chosen_inventory(run: Session, named: str | None) -> str:

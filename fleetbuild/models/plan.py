@@ -315,7 +315,7 @@ class Plan(Frozen):
     inventory: str
     config: str | None = None  # of --config, if it was given: an apply reads the same file
     limit: str | None = None
-    # What named packages and kinds when it was made, by option: the command to plan again has them.
+    # What named packages, kinds and vaults when it was made, by option, for commands that follow.
     options: dict[str, tuple[str, ...]] = {}
     timeout: float | None = None  # of --timeout, if it was given: an apply takes the same
     facts_source: FactsSource

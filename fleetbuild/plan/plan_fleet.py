@@ -74,6 +74,7 @@ def plan_fleet(
     timeout: float | None = None,
     config_file: str | None = None,
     requirements: RequirementList | None = None,
+    secrets: Secrets | None = None,
     on_event: OnEvent = ignore,
 ) -> Plan:
     """Return the plan for these nodes, or for named targets that these nodes build for.
@@ -82,6 +83,7 @@ def plan_fleet(
     `timeout` is the deadline that was chosen for the probe, and `config_file` where `config` is
     from if that was chosen: the plan's apply takes both too.
     `requirements` come from files: their packages are added to `packages`.
+    The plan names the files of `secrets`, and no password.
     """
     config = config or Config()
     folder = base_folder(config, inventory)
@@ -164,6 +166,7 @@ def plan_fleet(
             "package": tuple(packages),
             "target": tuple(targets),
             **(requirements.files if requirements else {}),
+            **(secrets.options if secrets else {}),
         },
         revoked=revoked,
         expected=StateDir(state_dir).left_there(config.release),

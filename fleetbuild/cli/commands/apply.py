@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,13 +63,12 @@ def apply(
         planning = {"config": nodes.config, "limit": nodes.limit, **vars(packages)}
         if steps.is_plan(what) if what is not None else _means_last_plan(run, **planning):
             file = what or steps.plan_file(run)
-            _refuse_planning_options(file, **planning)
+            _refuse_planning_options(run, file, **planning)
             made = fleetbuild.read_plan(file)
             made.require_ssh()
             run.out.say(*hook_lines(made))
-            run.out.hints.note(**made.options)
-            config = Path(made.config) if made.config else None
-            nodes, shown = replace(nodes, limit=made.limit, config=config), None
+            run.out.hints.recall(made.options)
+            nodes, shown = steps.as_planned(nodes, made), None
             fleet = steps.open_fleet(
                 run, made.inventory, command="apply", nodes=nodes, cluster=cluster
             )
@@ -123,14 +120,15 @@ def _means_last_plan(run: Session, **planning: Any) -> bool:
     return _inventory_of(file) != fleetbuild.default_inventory()
 
 
-def _refuse_planning_options(file: Path | str, **options_: Any) -> None:
+def _refuse_planning_options(run: Session, file: Path | str, **options_: Any) -> None:
     for name, value in options_.items():
         if value or value == "":
+            run.out.hints.note(inventory=_inventory_of(file))
             raise UsageError(
                 f"--{name} does not go with a saved plan, which names its own."
                 if name in ("config", "package")
                 else f"--{name} does not go with a saved plan, which is applied as a whole.",
-                f"Plan again with it: fleetbuild apply {shlex.quote(_inventory_of(file))}",
+                "Plan again with it: fleetbuild apply INVENTORY",
             )
 
 
@@ -149,14 +147,13 @@ def _packages_of_last_plan(run: Session, fleet: Fleet, *, yes: bool) -> list[str
     if last is None or last.inventory != fleet.inventory.source:
         return None
     run.out.hints.note(package=list(last.packages))
-    again = "fleetbuild apply INVENTORY"
     if not yes and not at_terminal():
         raise UsageError(
             "No package is named.",
-            f"To take the packages of the last plan: {again}",
+            "To take the packages of the last plan: fleetbuild apply INVENTORY",
         )
     packages = ", ".join(last.packages)
     run.out.say(f"No package is named. The packages of the last plan: {packages}")
     if not yes and not run.out.ask("Take these packages?"):
-        raise UsageError("No package is named.", f"Name packages, such as: {again}")
+        raise UsageError("No package is named.", "Name some, such as: fleetbuild apply INVENTORY")
     return list(last.packages)

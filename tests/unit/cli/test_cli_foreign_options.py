@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from fleetbuild.cli.options import NodeOptions
 from fleetbuild.cli.session import read_secrets
 from fleetbuild.errors import UsageError
 from fleetbuild.models import NodeResult, NodeStatus
@@ -176,18 +177,18 @@ def test_the_become_password_comes_from_a_file_or_a_program(here: Path) -> None:
     (here / "text").write_text("geheim\n")
     (here / "program").write_text("#!/bin/sh\necho told\n")
     (here / "program").chmod(0o700)
-    assert read_secrets(False, False, None, None, here / "text").become_pass == "geheim"
-    assert read_secrets(False, False, None, None, here / "program").become_pass == "told"
+    assert read_secrets(NodeOptions(become_password_file=here / "text")).become_pass == "geheim"
+    assert read_secrets(NodeOptions(become_password_file=here / "program")).become_pass == "told"
     with pytest.raises(UsageError, match=r"from .*missing: No such file or directory\.$"):
-        read_secrets(False, False, None, None, here / "missing")
+        read_secrets(NodeOptions(become_password_file=here / "missing"))
     (here / "program").write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(UsageError, match="the program ended with exit code 3"):
-        read_secrets(False, False, None, None, here / "program")
+        read_secrets(NodeOptions(become_password_file=here / "program"))
     (here / "text").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="it is not a text file"):
-        read_secrets(False, False, None, None, here / "text")
+        read_secrets(NodeOptions(become_password_file=here / "text"))
     with pytest.raises(UsageError, match="--ask-become-pass"):
-        read_secrets(False, True, None, None, here / "text")
+        read_secrets(NodeOptions(ask_become_pass=True, become_password_file=here / "text"))
 
 
 @pytest.mark.parametrize(("answer", "went"), [("y\n", True), ("n\n", False)])

@@ -10,13 +10,16 @@ import pytest
 import typer
 
 from fleetbuild import starter_files
+from fleetbuild.cli.options import NodeOptions
 from fleetbuild.cli.session import Session, read_secrets
 from fleetbuild.cli.show import Output
+from fleetbuild.cli.steps import as_planned
 from fleetbuild.emit.emission import EmittedFiles
 from fleetbuild.errors import Interrupted, LockedError, UsageError
 from fleetbuild.files import write_atomically
 from fleetbuild.probe.captures import save_captures
 from fleetbuild.state import StateDir
+from tests.factories.plans import make_plan
 
 
 def end(work: Callable[[Session], None], state: Path, **options: bool) -> int:
@@ -226,19 +229,30 @@ def test_an_interrupt_exits_with_130(
 def test_asking_for_secrets_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     with pytest.raises(UsageError, match="needs a terminal"):
-        read_secrets(True, False, None, None)
+        read_secrets(NodeOptions(ask_pass=True))
 
 
 def test_secrets_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("getpass.getpass", lambda prompt: f"<{prompt}>")
-    given = read_secrets(True, True, ["vault.txt"], ["dev@prompt", "prod@file"])
+    vaults = {"vault_password_file": ["vault.txt"], "vault_id": ["dev@prompt", "prod@file"]}
+    given = read_secrets(NodeOptions(ask_pass=True, ask_become_pass=True, **vaults))
     assert given.ask_pass == "<SSH password: >"
     assert given.become_pass == "<become password: >"
     assert given.vault_password_files == ("vault.txt",)
     assert given.vault_ids == ("prod@file",)
     assert given.vault_passwords == (("dev", "<vault password (dev): >"),)
     assert "password: >" not in repr(given)
+    repeated = {"vault_password_file": ("vault.txt",), "vault_id": ("prod@file", "dev@prompt")}
+    assert given.options == repeated
+
+
+def test_a_run_takes_the_vaults_of_the_plan_unless_it_names_its_own() -> None:
+    plan = make_plan(limit="gpu", options={"vault_password_file": ("vault.txt",)})
+    planned = as_planned(NodeOptions(), plan)
+    assert (planned.limit, planned.vault_password_file) == ("gpu", ["vault.txt"])
+    own = as_planned(NodeOptions(vault_id=["dev@file"]), plan)
+    assert (own.vault_password_file, own.vault_id) == (None, ["dev@file"])
 
 
 def test_a_closed_pipe_does_not_stop_the_run(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ LOGINS = (
     " --ask-become-pass --vault-id dev@file --vault-id prod@prompt --context 'my cluster'"
     " --state-dir s"
 )
+MADE_WITH = {"requirement": ("r.txt",), "vault_password_file": ("a file",)}
 OF_CHECK = LOGINS.replace(" --context 'my cluster'", "")
 
 
@@ -102,6 +103,7 @@ def test_a_command_in_a_message_parses_with_the_options_of_the_run(text: str) ->
             "Next: fix it, then run again: fleetbuild apply",  # the saved plan has the rest
             f"Next: fix it, then run again: fleetbuild apply{LOGINS}",
         ),
+        ("Next: fleetbuild apply 'my plan'", f"Next: fleetbuild apply 'my plan'{LOGINS}"),
         ("see fleetbuild store list, or (fleetbuild audit WHEEL)",
          "see fleetbuild store list --state-dir s, or (fleetbuild audit WHEEL --state-dir s)"),
         ("fleetbuild reads it. HOME=X fleetbuild …", "fleetbuild reads it. HOME=X fleetbuild …"),
@@ -141,11 +143,32 @@ def test_a_run_without_an_inventory_takes_the_last_plans(
     assert recorded.completed("fleetbuild plan INVENTORY").startswith(
         "fleetbuild plan INVENTORY --facts c"
     )
-    made = make_plan(facts_source="probe", limit="a", options={"requirement": ("r.txt",)})
+    made = make_plan(facts_source="probe", limit="a", options=MADE_WITH)
     monkeypatch.setattr("fleetbuild.read_plan", lambda _: made)
     own = {"state_dir": tmp_path, "config": "c.yml"}
     again = Hints(ROOT, own).completed("fleetbuild plan INVENTORY")
     assert again == (
         f"fleetbuild plan {made.inventory} --requirement r.txt --limit a --config c.yml"
-        f" --state-dir {tmp_path}"
+        f" --vault-password-file 'a file' --state-dir {tmp_path}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "recalled"),
+    [
+        ({"limit": None}, " --requirement r.txt --config c.yml --vault-password-file 'a file'"),
+        ({"vault_password_file": ["b"]},
+         " --requirement r.txt --config c.yml --vault-password-file b"),
+        ({"package": None}, ""),  # a run that plans names its own
+        ({"inventory": "another"}, ""),
+    ],
+)  # fmt: skip
+def test_a_run_for_the_last_plans_inventory_repeats_what_that_was_made_with(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, Any], recalled: str
+) -> None:
+    made = make_plan(facts_source="probe", limit="a", config="c.yml", options=MADE_WITH)
+    monkeypatch.setattr("fleetbuild.read_plan", lambda _: made)
+    given = {"inventory": made.inventory, "state_dir": Path(".fleetbuild"), **own}
+    assert Hints(ROOT, given).completed("fleetbuild plan INVENTORY") == (
+        f"fleetbuild plan {given['inventory']}{recalled}"
     )

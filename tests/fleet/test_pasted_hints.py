@@ -1,0 +1,137 @@
+"""What messages propose is pasted on real nodes: each command runs as it was printed.
+
+The fleet needs much to be repeated: an encrypted inventory in a folder with a space, its own
+known_hosts, a limit, a configuration, a state directory, and a list of requirements.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pexpect  # type: ignore[import-untyped]  # ansible-runner brings it
+import pytest
+import yaml
+
+from fleetbuild.cli.hints import commands
+from tests.factories.files import make_wheel
+from tests.fleet.conftest import MakeLab
+from tests.lab import Lab
+
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "TERM": "dumb"}
+APPS = "/home/fleet/apps"
+OPTIONS = "--vault-password-file 'the password' --state-dir 'its state'"
+PLAN = f"fleetbuild plan 'my fleet' -l one:two -r 'my list.txt' --config 'its config.yml' {OPTIONS}"
+
+
+@dataclass
+class Shell:
+    """A shell in the fleet's folder, and what the last command printed."""
+
+    lab: Lab
+    folder: Path
+    said: str = ""
+    told: list[str] = field(default_factory=list)
+
+    def run(self, command: str, code: int = 0) -> None:
+        """Run a command as it stands; it must end with this exit code."""
+        self.told.append(command)
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        self.said = done.stdout + done.stderr
+        assert done.returncode == code, "\n".join((*self.told, self.said))
+
+    def paste(self, name: str, code: int = 0) -> None:
+        """Run the one command of this name that was printed, as it was printed."""
+        printed = {self.said[found.start : found.end] for found in commands(self.said)}
+        (command,) = [each for each in printed if each.split()[1] == name]
+        self.run(command, code)
+
+    def connect_once(self) -> None:
+        """Paste each ssh command in turn, and answer it as someone who knows the fingerprint."""
+        printed = dict.fromkeys(re.findall(r"connect once with `(ssh [^`]*)`", self.said))
+        assert len(printed) == 2, self.said
+        for command in printed:
+            ssh = pexpect.spawn("bash", ["-c", command], cwd=self.folder, env=ENVIRONMENT)
+            for question, answer in (("fingerprint]", "yes"), ("Permanently added", "exit")):
+                ssh.expect(question)
+                ssh.sendline(answer)
+            ssh.expect(pexpect.EOF)
+            ssh.close()
+            assert ssh.exitstatus == 0, command
+
+    def want(self, version: str) -> None:
+        (self.folder / "my list.txt").write_text(f"tiny=={version}\n")
+
+    def serves(self, *versions: str) -> None:
+        code = f"{APPS}/current/bin/python -c 'import tiny; print(tiny.version)'"
+        found = [self.lab.exec(node, code, user="fleet").stdout.strip() for node in ("one", "two")]
+        assert found == list(versions)
+
+
+@pytest.fixture
+def shell(make_lab: MakeLab, tmp_path: Path) -> Shell:
+    lab = make_lab({"nodes": {name: {"hardware": "avx2"} for name in ("one", "two")}})
+    inventory = tmp_path / "my fleet"
+    (inventory / "group_vars").mkdir(parents=True)
+    variables = {
+        "ansible_user": "{{ the_user }}",
+        "ansible_ssh_private_key_file": str(lab.key),
+        "ansible_ssh_common_args": f"-o UserKnownHostsFile={tmp_path}/known_hosts",
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }
+    hosts = {name: {"ansible_host": node.address} for name, node in lab.nodes.items()}
+    document = {"all": {"vars": variables, "hosts": {**hosts, "three": {}}}}
+    (inventory / "hosts.yml").write_text(yaml.safe_dump(document))
+    (tmp_path / "the password").write_text("open")
+    config = {"index": ["wheels"], "build": {"policy": "published"}, "install": {"path": APPS},
+              "rollout": {"canary": 0, "serial": 2}}  # fmt: skip
+    (tmp_path / "its config.yml").write_text(yaml.safe_dump(config))
+    for version in ("1.0", "2.0"):
+        code = f"version = {version!r}\n".encode()
+        make_wheel(tmp_path / "wheels", "tiny", version, files={"tiny.py": code})
+    made = Shell(lab, tmp_path)
+    made.want("1.0")
+    (inventory / "group_vars/all.yml").write_text("the_user: fleet\n")
+    made.run("ansible-vault encrypt --vault-password-file 'the password' my*/group_vars/all.yml")
+    return made
+
+
+def test_a_fleets_story_told_by_pasting(shell: Shell) -> None:
+    shell.run(PLAN, 3)
+    shell.connect_once()
+    shell.run(f"{PLAN} --out 'early plan.json'")
+    shell.paste("apply")
+    shell.serves("1.0", "1.0")
+
+    shell.paste("status")
+    shell.lab.exec("one", f"rm {APPS}/current/bin/python", check=True)
+    shell.run("fleetbuild verify --state-dir 'its state'", 7)
+    shell.paste("verify")
+    assert "1 of 2 nodes installed, 1 verified." in shell.said
+    shell.run("fleetbuild verify --state-dir 'its state'")
+
+    shell.want("2.0")
+    shell.lab.exec("one", f"rm {APPS}/current", check=True)
+    shell.run(f"fleetbuild status 'my fleet' -l one:two {OPTIONS}")
+    shell.paste("plan")
+    shell.lab.exec("two", f"chmod a-w {APPS}/releases", check=True)
+    shell.paste("apply", 6)
+    shell.lab.exec("two", f"chmod u+w {APPS}/releases", check=True)
+    shell.paste("apply")
+    shell.serves("2.0", "2.0")
+
+    shell.run(f"fleetbuild apply 'early plan.json' {OPTIONS}", 9)
+    shell.paste("plan")
+    assert "Nothing to do." in shell.said
+    shell.run("fleetbuild rollback --state-dir 'its state'", 2)
+    shell.serves("2.0", "2.0")
+    shell.paste("rollback")
+    shell.serves("1.0", "1.0")
