@@ -134,7 +134,7 @@ def check(
     with ExitStack() as environments:
         store = Store(state.store, settings)
         checker = _Checker(store, results, emulate, environments, progress, instead=instead)
-        report = checker.report(meant, stacks)
+        report = checker.report(meant, stacks).model_copy(update={"places": listed.places})
     if export_to:
         results.export(
             ((row.sha256, row.file or "") for row in report.rows if row.sha256), export_to

@@ -30,12 +30,15 @@ class Format(StrEnum):
     table = "table"
     markdown = "markdown"
     github = "github"
+    sarif = "sarif"
 
 
 FormatOption = Annotated[
     Format,
     typer.Option(
-        "--format", help="A table for people, Markdown, or annotations for GitHub Actions."
+        "--format",
+        help="A table for people, Markdown, annotations for GitHub Actions, or SARIF for code"
+        " scanning.",
     ),
 ]
 Export = Annotated[
@@ -123,6 +126,8 @@ def check(
         )
         if output.json:
             run.out.document(outcome.document())
+        elif format is Format.sarif:
+            run.out.document(report.sarif_document(outcome))
         elif format is Format.table:
             run.out.show(report.check_table(outcome, every_row=output.verbose))
             run.out.say("", *report.check_ending(outcome))

@@ -1,14 +1,16 @@
-"""The report of `fleetbuild check`: a table, Markdown, or annotations for GitHub Actions."""
+"""The report of `fleetbuild check`: a table, Markdown, annotations for GitHub Actions, or SARIF."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from fleetbuild.cli.show.text import clean, count, fold, with_short_symbols
 from fleetbuild.extensions.check.report import CheckReport, CheckRow
-from fleetbuild.models.verdict import VERDICT_WORDS
+from fleetbuild.models.verdict import DEATHS, VERDICT_WORDS, VerdictName
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +39,7 @@ def check_ending(report: CheckReport) -> list[str]:
     """Return why each package dies or is not decided, what to take instead, and the counts."""
     lines = []
     for row, kinds in _alike(report):
-        lines.append(f"{_package(row)} {VERDICT_WORDS[row.verdict]} on {fold(kinds)}: {_why(row)}.")
+        lines.append(_sentence(row, kinds))
         if row.instead:
             lines.append(f"  instead: {', '.join(row.instead)}")
         elif row.dies and row.file:
@@ -65,9 +67,7 @@ def markdown_lines(report: CheckReport) -> list[str]:
         lines.append(f"| {_md(name)} | {' | '.join(cells)} |")
     lines.append("")
     for row, kinds in _alike(report):
-        instead = f" Instead: {_md(', '.join(row.instead))}." if row.instead else ""
-        text = f"{_package(row)} {VERDICT_WORDS[row.verdict]} on {fold(kinds)}: {_why(row)}."
-        lines.append(f"- {_md(text)}{instead}")
+        lines.append(f"- {_md(_sentence(row, kinds) + _instead(row))}")
     return lines
 
 
@@ -76,14 +76,68 @@ def github_lines(report: CheckReport) -> list[str]:
     lines = []
     for row, kinds in _alike(report):
         level = "error" if row.dies else "warning"
-        instead = f" Instead: {', '.join(row.instead)}." if row.instead else ""
-        text = f"{VERDICT_WORDS[row.verdict]} on {fold(kinds)}: {_why(row)}.{instead}"
+        text = _sentence(row, kinds).removeprefix(f"{_package(row)} ") + _instead(row)
         lines.append(f"::{level} title={_property(_package(row))}::{_escaped(text)}")
     counted = count(sum(row.dies for row in report.rows), "failure")
     return [
         *lines,
         f"::notice title=fleetbuild check::{counted}, {count(len(report.rows), 'verdict')}",
     ]
+
+
+def sarif_document(report: CheckReport) -> dict[str, Any]:
+    """Return the report as SARIF 2.1.0, which code scanning of GitHub and editors read.
+
+    A result is at the line that asks for the package, else at its wheel.
+    """
+    levels: dict[VerdictName, str] = dict.fromkeys(sorted(DEATHS), "error")
+    levels["undecided"] = "warning"
+    rules = [
+        {
+            "id": verdict,
+            "shortDescription": {"text": f"{VERDICT_WORDS[verdict]} on a kind of machine"},
+            "defaultConfiguration": {"level": level},
+        }
+        for verdict, level in levels.items()
+    ]
+    results = [
+        {
+            "ruleId": row.verdict,
+            "level": levels[row.verdict],
+            "message": {"text": _sentence(row, kinds) + _instead(row)},
+            "locations": [{"physicalLocation": _place(report.places.get(row.name), row)}],
+        }
+        for row, kinds in _alike(report)
+    ]
+    run = {
+        "tool": {"driver": {"name": "fleetbuild check", "rules": rules}},
+        # False: a kind is missing, so that fewer results say nothing.
+        "invocations": [{"executionSuccessful": not report.unresolved}],
+        "results": results,
+    }
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
+
+
+def _place(place: str | None, row: CheckRow) -> dict[str, Any]:
+    if place is None:
+        return {"artifactLocation": {"uri": quote(row.file or row.name)}}
+    file, _, line = place.rpartition(", line ")
+    path = Path(file)
+    is_below = path.is_relative_to(Path.cwd())
+    uri = quote(str(path.relative_to(Path.cwd()))) if is_below else path.as_uri()
+    return {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}
+
+
+def _sentence(row: CheckRow, kinds: list[str]) -> str:
+    return f"{_package(row)} {VERDICT_WORDS[row.verdict]} on {fold(kinds)}: {_why(row)}."
+
+
+def _instead(row: CheckRow) -> str:
+    return f" Instead: {', '.join(row.instead)}." if row.instead else ""
 
 
 def _packages(report: CheckReport, every_row: bool) -> dict[str, dict[str, CheckRow]]:
