@@ -64,6 +64,15 @@ Instead = Annotated[
         " runs. Without it, only files whose results are known are named.",
     ),
 ]
+Use = Annotated[
+    str | None,
+    typer.Option(
+        "--use",
+        metavar="CODE",
+        help="With --emulate, also run this Python code, or file of it, with each package that it"
+        " imports.",
+    ),
+]
 Import = Annotated[
     Path | None,
     typer.Option("--import", metavar="FILE", help="Use what another check found out (--export)."),
@@ -79,6 +88,7 @@ def check(
     env: Environment = None,
     kinds: options.Kinds = None,
     emulate: options.Emulate = False,
+    use: Use = None,
     instead: Instead = False,
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     export: Export = None,
@@ -117,6 +127,7 @@ def check(
             env=env,
             kinds=kinds or (),
             emulate=emulate,
+            use=use,
             instead=instead,
             import_from=import_,
             export_to=export,

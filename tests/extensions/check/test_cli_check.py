@@ -103,6 +103,7 @@ def test_sarif_is_an_alert_at_the_line_that_asks_for_a_package_else_at_its_wheel
         (["-r", "none.txt", "--for", "avx"], "none.txt does not exist"),
         (["--lock", "none.lock", "--for", "avx"], "none.lock does not exist"),
         (["--for", "avx"], "Nothing to check"),
+        (["demo", "--use", "import demo"], "Add --emulate"),
         (["demo", "--limit", "gpu", "--for", "avx"], "needs an INVENTORY"),
         (["demo", "--import", "none.json", "--for", "avx"], "none.json cannot be read"),
     ],
