@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,6 +74,14 @@ Use = Annotated[
         " imports.",
     ),
 ]
+Core = Annotated[
+    Path | None,
+    typer.Option(
+        "--core",
+        metavar="FILE",
+        help="Say which instruction, package, file and function the core file of a crash is about.",
+    ),
+]
 Import = Annotated[
     Path | None,
     typer.Option("--import", metavar="FILE", help="Use what another check found out (--export)."),
@@ -93,6 +102,7 @@ def check(
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     export: Export = None,
     import_: Import = None,
+    core: Core = None,
     captures: options.Captures = None,
 ) -> None:
     """Show what of a stack runs on each kind of machine.
@@ -109,6 +119,11 @@ def check(
             raise UsageError(
                 f"--json does not go with --format {format}.", "Leave out one of them."
             )
+        if core:
+            others = (arguments, requirements, lock, env, emulate, use, instead, export, import_)
+            more = (captures, nodes.limit, nodes.config, format is not Format.table)
+            _explain(run, core, kinds or (), alone=not any(others + more))
+            return
         wanted, inventory = _split(arguments or [], alone=not (requirements or lock or env))
         fleet: dict[str, Any] = {}
         if inventory is not None:
@@ -149,6 +164,24 @@ def check(
             run.out.warn(f"error: {kind}: {problem}")
             run.out.warn(f"fix: {fix}")
         run.exit_code = outcome.exit_code
+
+
+def _explain(run: Session, core: Path, kinds: Sequence[str], *, alone: bool) -> None:
+    """Show what a core file says, and which of the kinds would run the instruction."""
+    from fleetbuild.extensions.check import show
+    from fleetbuild.extensions.check.crash import read_crash
+    from fleetbuild.extensions.check.machine_kinds import named_kinds, this_machine
+
+    if not alone:
+        raise UsageError(
+            "--core explains a crash and checks no stack.",
+            "Leave out everything but --for and --json.",
+        )
+    crash = read_crash(core)
+    if run.out.json:
+        run.out.document({"format_version": "1.0", **crash.model_dump(mode="json")})
+    else:
+        run.out.say(*show.crash_lines(crash, named_kinds(kinds) if kinds else [this_machine()]))
 
 
 def _split(arguments: list[str], *, alone: bool) -> tuple[list[str], str | None]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+import signal
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from fleetbuild.audit.check import implied_features
 from fleetbuild.cli.show.text import clean, count, fold, with_short_symbols
+from fleetbuild.extensions.check.crash import Crash
+from fleetbuild.extensions.check.machine_kinds import HERE, MachineKind
 from fleetbuild.extensions.check.report import CheckReport, CheckRow
+from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models.verdict import DEATHS, VERDICT_WORDS, VerdictName
 
 if TYPE_CHECKING:
@@ -120,6 +126,65 @@ def sarif_document(report: CheckReport) -> dict[str, Any]:
         "version": "2.1.0",
         "runs": [run],
     }
+
+
+_CPU_RAN_IT = (
+    "The CPU ran this instruction, so another CPU does not help. A debugger shows what called it."
+)
+
+
+def crash_lines(crash: Crash, kinds: Sequence[MachineKind]) -> list[str]:
+    """Return what ended a program, where, which of the kinds would run it, and what to do now."""
+    known = {each.value: each.name for each in signal.Signals}
+    package = f"{crash.package} {crash.version or ''}" if crash.package else "none"
+    problem = f" ({clean(crash.problem)})" if crash.problem else ""
+    symbol = with_short_symbols(f"`{crash.function}`") if crash.function else "not known"
+    needs = ", ".join(crash.features) or "nothing beyond x86-64"
+    lines = [
+        f"signal: {known.get(crash.signal, crash.signal)}",
+        f"instruction: {clean(crash.instruction or 'not known', limit=200)}",
+        f"package: {clean(package, limit=200).strip()}",
+        f"file: {clean(crash.file or 'none, as of code that was made at run time')}{problem}",
+        f"function: {clean(symbol)}",
+    ]
+    if crash.signal != signal.SIGILL:
+        return [*lines, _CPU_RAN_IT]
+    if crash.instruction is None:
+        return [*lines, f"Neither the core nor {clean(crash.file or 'a file')} here has the bytes."]
+    lines.insert(2, f"needs: {needs}")
+    return [*lines, *_what_to_do(crash, frozenset(crash.features), kinds)]
+
+
+def _what_to_do(
+    crash: Crash, needed: frozenset[str], kinds: Sequence[MachineKind]
+) -> Iterator[str]:
+    if not needed:
+        yield (
+            "The program stopped itself, as Rust and __builtin_trap do, or another process sent the"
+            " signal. Its last words on standard error say why."
+        )
+        if crash.file and Path(crash.file).name.startswith("qemu-"):
+            yield "This is QEMU's own core: name the core of the program in it, qemu_*.core."
+        return
+    rungs = (
+        rung.name
+        for rung in RUNGS.values()
+        if rung.arch == "x86_64" and needed <= implied_features(rung.arch, rung.features)
+    )
+    yield f"It runs from this rung on: {next(rungs, 'none')}"
+    for kind in kinds:
+        lacks = sorted(needed - kind.features)
+        yield f"{kind.name}: {f'lacks {fold(lacks)}' if lacks else 'has that'}"
+    if crash.package:
+        wanted = f"{crash.package}=={crash.version}" if crash.version else crash.package
+        dying = next((kind.name for kind in kinds if needed - kind.features), "CPU")
+        named = "" if dying == HERE else f" --for {shlex.quote(dying)}"
+        yield (
+            "To find a version that runs where it died: fleetbuild check"
+            f" {clean(wanted, limit=200)}{named} --instead"
+        )
+    else:
+        yield "The file is of no package: build it for the CPU, or take a CPU that has that."
 
 
 def _place(place: str | None, row: CheckRow) -> dict[str, Any]:

@@ -104,6 +104,8 @@ def test_sarif_is_an_alert_at_the_line_that_asks_for_a_package_else_at_its_wheel
         (["--lock", "none.lock", "--for", "avx"], "none.lock does not exist"),
         (["--for", "avx"], "Nothing to check"),
         (["demo", "--use", "import demo"], "Add --emulate"),
+        (["--core", "none"], "none cannot be read: No such file"),
+        (["demo", "--core", "none"], "--core explains a crash"),
         (["demo", "--limit", "gpu", "--for", "avx"], "needs an INVENTORY"),
         (["demo", "--import", "none.json", "--for", "avx"], "none.json cannot be read"),
     ],
