@@ -112,10 +112,10 @@ def _in_file(core: Elf, path: Path, place: int, base: int) -> tuple[Crash, bytes
             elf = read_elf(data)
             address = place if data[_TYPE] == _EXECUTABLE else place - base
             offset = elf.offset_of(address)
-            if offset is None:  # behind the last file
-                return Crash(), code
-            if head and head != data[:_PAGE].ljust(_PAGE, b"\0"):
+            if elf.arch != core.arch or (head and head != data[:_PAGE].ljust(_PAGE, b"\0")):
                 found["problem"] = "it was changed after the crash"
+            elif offset is None:  # behind the last file
+                return Crash(), code
             else:
                 code = code or data[offset : offset + _LONGEST]
                 found["function"] = Functions(elf).name_at(address)

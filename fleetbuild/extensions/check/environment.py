@@ -80,7 +80,7 @@ def owner_here(path: Path) -> tuple[str, str | None] | None:
         match = _DIST_INFO.fullmatch(info.name)
         if match and not info.is_symlink() and name in _recorded(info):
             return match[1], match[2]
-    return name.partition("/")[0], None
+    return name.partition("/")[0].removesuffix(".libs"), None
 
 
 def _unrecorded(native: Mapping[str, str]) -> Iterator[Installed]:

@@ -102,7 +102,7 @@ def verdict_from(
 ) -> Verdict:
     """Return the verdict from reading and, if a run on such a CPU is known, from the run.
 
-    `beside` are the hashes of the wheels that are installed with it; `use` is that of a given use.
+    `beside` are the hashes of the wheels that are installed with it; `use` is a given use's hash.
     """
     run = results.on_cpu(features, python, beside, use)
     imported = results.imported or (run is not None and run.imported)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from packaging.utils import canonicalize_name
+
 from fleetbuild.audit.check import implied_features
 from fleetbuild.cli.show.text import clean, count, fold, with_short_symbols
 from fleetbuild.extensions.check.crash import Crash
@@ -176,7 +178,8 @@ def _what_to_do(
         lacks = sorted(needed - kind.features)
         yield f"{kind.name}: {f'lacks {fold(lacks)}' if lacks else 'has that'}"
     if crash.package:
-        wanted = f"{crash.package}=={crash.version}" if crash.version else crash.package
+        name = canonicalize_name(crash.package)
+        wanted = f"{name}=={crash.version}" if crash.version else name
         dying = next((kind.name for kind in kinds if needed - kind.features), "CPU")
         named = "" if dying == HERE else f" --for {shlex.quote(dying)}"
         yield (

@@ -4,12 +4,13 @@ import os
 import resource
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.extensions.check.crash import read_crash
+from fleetbuild.extensions.check.crash import crash_here, read_crash
 from fleetbuild.extensions.check.machine_kinds import named_kinds
 from fleetbuild.extensions.check.show import crash_lines
 from tests.extensions.check.test_environment import install
@@ -61,7 +62,7 @@ def test_a_crash_is_traced_to_package_file_and_function(place):
     assert said[-1].endswith(f": {COMMAND} --for CPU --instead")
 
 
-def test_another_signal_is_no_matter_of_the_cpu(place):
+def test_another_signal_does_not_blame_the_cpu(place):
     said = lines(crash(BASE + 0x1004, signal=11, files=[(BASE, place / "demo.libs/lib.so")]))
     assert said[0] == "signal: SIGSEGV"
     assert "package: demo 1.0" in said
@@ -69,7 +70,7 @@ def test_another_signal_is_no_matter_of_the_cpu(place):
 
 
 @pytest.mark.usefixtures("place")
-def test_a_program_that_stops_itself_is_no_matter_of_the_cpu():
+def test_a_program_that_stops_itself_does_not_blame_the_cpu():
     said = lines(crash(BASE, memory=[(BASE, UD2 + bytes(16))]))
     assert "instruction: ud2" in said
     assert "file: none, as of code that was made at run time" in said
@@ -95,6 +96,19 @@ def test_a_file_that_is_gone_or_another_one_names_the_package_alone(place, chang
     assert lines(found)[-1] == f"Neither the core nor {file} here has the bytes."
 
 
+def test_damage_anywhere_is_an_answer_or_an_error_with_advice(place):
+    file, core = place / "demo.libs/lib.so", Path("core").absolute()
+    whole = make_elf(VPADDD_YMM + RET, symbol="plus")
+    memory = [(BASE + 0x1000, VPADDD_YMM + bytes(16))]
+    report = make_core(BASE + 0x1000, files=[(BASE, file)], memory=memory)
+    for path, other, content in ((core, file, report), (file, core, whole)):
+        other.write_bytes(whole if other == file else report)
+        for at in range(len(content)):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
+            with suppress(ConfigError):
+                crash_here(core)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -107,7 +121,7 @@ def test_a_file_that_is_gone_or_another_one_names_the_package_alone(place, chang
         (make_core(BASE, files=[(BASE, "/x")])[:-4], "damaged core file"),
     ],
 )
-def test_what_is_no_whole_core_of_this_architecture_is_refused(tmp_path, data, words):
+def test_other_files_and_damaged_or_foreign_cores_are_refused(tmp_path, data, words):
     (tmp_path / "core").write_bytes(data)
     with pytest.raises(ConfigError, match=words):
         read_crash(tmp_path / "core")
