@@ -130,8 +130,9 @@ def _in_file(core: Elf, path: Path, place: int, base: int) -> tuple[Crash, bytes
 def _mapped_here(path: Path) -> Iterator[bytes]:
     """Yield a regular file as memory. A pipe or a device that a core names may never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:  # noqa: PTH123
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is not a regular file")
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or not about.st_size:
+            raise OSError(0, "it is empty, or not a regular file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield cast("bytes", data)
 

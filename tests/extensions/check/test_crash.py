@@ -81,9 +81,9 @@ def test_a_program_that_stops_itself_does_not_blame_the_cpu():
     ("change", "words"),
     [
         (Path.unlink, "cannot be read here: No such file"),
-        (lambda path: (path.unlink(), os.mkfifo(path)), "it is not a regular file"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "or not a regular file"),
         (lambda path: path.write_bytes(make_elf(RET)), "it was changed after the crash"),
-        (lambda path: path.write_bytes(b""), "it is damaged"),
+        (lambda path: path.write_bytes(b""), "it is empty"),
     ],
 )
 def test_a_file_that_is_gone_or_another_one_names_the_package_alone(place, change, words):
@@ -112,7 +112,7 @@ def test_damage_anywhere_is_an_answer_or_an_error_with_advice(place):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "damaged core file"),
+        (b"", "cannot be read: it is empty"),
         (b"text", "is not a core file"),
         (b"\x7fELF", "damaged core file"),
         (make_core(BASE, kind=3), "is not a core file"),
