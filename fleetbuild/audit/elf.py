@@ -284,13 +284,22 @@ class Elf:
         """Return the addresses of the tables for unwinding."""
         return [row[3] for row in self._headers if row[0] == _PT_GNU_EH_FRAME]
 
+    def notes(self, segment: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the type and content of each note in the segments of a kind."""
+        for kind, _, offset, _, _, size, *_ in self._headers:
+            at, end = offset, offset + size if kind == segment else 0
+            while at + _NOTE.size <= end:
+                name, length, what = _NOTE.unpack(self.bytes_at(at, _NOTE.size))
+                at += _NOTE.size + (name + 3) // 4 * 4
+                yield what, self.bytes_at(at, length)
+                at += (length + 3) // 4 * 4
+
     @cached_property
     def hints(self) -> tuple[str, ...]:
         """Return the rungs that the file's GNU property note names as needed."""
         found = 0
-        for kind, _, offset, _, _, size, *_ in self._headers:
-            if kind == _PT_GNU_PROPERTY and self.arch == "x86_64":
-                found |= self._isa_needed(offset, min(size, 4096))
+        for _, properties in self.notes(_PT_GNU_PROPERTY) if self.arch == "x86_64" else ():
+            found |= _isa_needed(properties)
         return tuple(name for bit, name in _LEVELS.items() if found & bit)
 
     def name_of(self, symbol: Symbol) -> str:
@@ -352,18 +361,6 @@ class Elf:
                 return
             at += following
 
-    def _isa_needed(self, offset: int, size: int) -> int:
-        note = self.bytes_at(offset, size)
-        if len(note) < _NOTE.size + 4:
-            return 0
-        found, at, end = 0, _NOTE.size + 4, min(size, _NOTE.size + 4 + _NOTE.unpack_from(note)[1])
-        while at + _PROPERTY.size + 4 <= end:
-            kind, length = _PROPERTY.unpack_from(note, at)
-            if kind == _ISA_NEEDED:
-                found |= struct.unpack_from("<I", note, at + _PROPERTY.size)[0]
-            at += _PROPERTY.size + (length + 7) // 8 * 8
-        return found
-
 
 def read_elf(data: bytes) -> Elf:
     """Read an ELF file's headers; raises BrokenElf if it is damaged."""
@@ -387,6 +384,16 @@ def search_paths_of(data: bytes) -> tuple[str, ...]:
         return Elf(data).search_paths
     except (struct.error, OverflowError) as error:
         raise BrokenElf("it ends before its headers do") from error
+
+
+def _isa_needed(properties: bytes) -> int:
+    found = at = 0
+    while at + _PROPERTY.size + 4 <= len(properties):
+        kind, length = _PROPERTY.unpack_from(properties, at)
+        if kind == _ISA_NEEDED:
+            found |= struct.unpack_from("<I", properties, at + _PROPERTY.size)[0]
+        at += _PROPERTY.size + (length + 7) // 8 * 8
+    return found
 
 
 def _pieces(segment: Segment, marked: list[Section]) -> Iterator[Code]:

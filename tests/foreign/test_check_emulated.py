@@ -18,7 +18,8 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not (GXX and HEADERS.is_file()), reason="no g++ or no Python.h here"),
 ]
-USE = {"demo": "import demo; demo._c.work()"}
+_WORK = "import demo; demo._c.work()"
+USE = {"demo": _WORK}
 # What becomes of each on a CPU with AVX and without AVX2.
 ON_IVY_BRIDGE = {
     "plain": "runs",
@@ -67,3 +68,12 @@ def test_a_run_tells_what_dies(index: Path, source: str) -> None:
 def test_a_gate_for_one_wheel_runs_it(index: Path, source: str, kind: str, verdict: str) -> None:
     found = judge_wheel(native_wheel(index, source), [kind], emulate=True)[kind]
     assert (found.verdict, found.evidence) == (verdict, "emulated"), found.where
+
+
+def test_a_given_use_dies_where_its_code_does(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(USE, "demo", "")
+    native_wheel(index, "in_use")
+    for use, verdict in (("import demo; print('done')", "undecided"), (_WORK, "dies-in-use")):
+        (row,) = check(["demo"], kinds=["IvyBridge"], emulate=True, use=use).rows
+        assert row.verdict == verdict
+    assert row.where == "illegal instruction in the given use"

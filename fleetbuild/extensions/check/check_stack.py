@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -28,8 +29,10 @@ from fleetbuild.errors import (
 )
 from fleetbuild.extensions.check.emulate import (
     installed,
+    is_used,
     qemu_cpu_of,
     qemu_version,
+    read_use,
     require_emulation,
     run_emulated,
     why_not_emulated,
@@ -85,6 +88,7 @@ def check(
     facts: Mapping[str, Facts] | None = None,
     config: Config | None = None,
     emulate: bool = False,
+    use: str | None = None,
     instead: bool = False,
     import_from: Path | None = None,
     export_to: Path | None = None,
@@ -97,6 +101,7 @@ def check(
     is installed. `kinds` name rungs, SMs,
     groups, CPU models or nodes in `facts`; the default are the groups of `facts`, or this machine.
     With `instead`, other versions of what dies are fetched and read; else only known files count.
+    `use` is Python code, or a file of it, that `emulate` runs with each package that it imports.
     """
     refuse_foreign_home()  # uv resolves by settings there
     listed = read_requirements(requirements, files)
@@ -111,6 +116,7 @@ def check(
         raise UsageError(
             "Installed packages are read alone.", "Leave out --emulate, --instead and --export."
         )
+    given = read_use(use, emulate=emulate) if use is not None else ""
     locked = read_lock(lock) if lock else None
     meant = named_kinds(kinds, facts) if kinds else ()
     meant = meant or (kinds_of_fleet(facts) if facts else (this_machine(),))
@@ -133,8 +139,10 @@ def check(
         stacks = _resolve(wanted, meant, replace(settings, bounds=listed.constraints))
     with ExitStack() as environments:
         store = Store(state.store, settings)
-        checker = _Checker(store, results, emulate, environments, progress, instead=instead)
-        report = checker.report(meant, stacks)
+        checker = _Checker(
+            store, results, emulate, environments, progress, instead=instead, use=given
+        )
+        report = checker.report(meant, stacks).model_copy(update={"places": listed.places})
     if export_to:
         results.export(
             ((row.sha256, row.file or "") for row in report.rows if row.sha256), export_to
@@ -257,7 +265,10 @@ class _Checker:
         progress: Callable[[str], None],
         *,
         instead: bool = False,
+        use: str = "",
     ) -> None:
+        self._use = use
+        self._known_users: dict[str, bool] = {}  # by hash: whether the given use imports it
         self._store, self._results, self._emulate = store, results, emulate
         self._fetch_instead = instead
         self._environments, self._progress = environments, progress
@@ -272,6 +283,11 @@ class _Checker:
             for kind in kinds
             for row in self._with_askers(list(self._rows(kind, stacks[kind.name])))
         ]
+        if self._use and not any(self._known_users.values()):
+            raise UsageError(
+                "--use imports no package of this stack that has a wheel.",
+                "Check the packages that it imports, too.",
+            )
         order = {kind.name: number for number, kind in enumerate(kinds)}
         return CheckReport(
             rows=tuple(sorted(rows, key=lambda row: (row.name, order[row.kind]))),
@@ -417,9 +433,10 @@ class _Checker:
         known = self._known[file.sha256]
         if isinstance(known, str):
             return Verdict(verdict="undecided", where=known)
-        if not self._emulate or not (known.needs and known.needs.files):
+        use = self._hash_of_use(file)
+        if not self._emulate or not (use or (known.needs and known.needs.files)):
             return self._judge(known, file, kind, closure)
-        if known.on_cpu(kind.features, kind.python, _hashes(closure)) is None:
+        if known.on_cpu(kind.features, kind.python, _hashes(closure), use) is None:
             verdict = self._judge(known, file, kind, closure)
             if why := why_not_emulated(kind, file.file):
                 note = f"{verdict.where}; " if verdict.where else ""
@@ -439,20 +456,31 @@ class _Checker:
             sms=kind.sms,
             python=kind.python,
             beside=_hashes(closure),
+            use=self._hash_of_use(file),
         )
+
+    def _hash_of_use(self, file: LockedFile) -> str:
+        """Return the hash of the given use, if it imports this file's package; else ""."""
+        if self._use and file.sha256 not in self._known_users:
+            self._known_users[file.sha256] = is_used(self._store.fetch(file), self._use)
+        is_user = self._known_users.get(file.sha256, False)
+        return sha256(self._use.encode()).hexdigest() if is_user else ""
 
     def _run(
         self, known: FileResults, file: LockedFile, kind: MachineKind, closure: Sequence[LockedFile]
     ) -> FileResults:
         """Run a file on the CPU of a kind, and return the results with how that went."""
+        use = self._hash_of_use(file)
         self._progress(f"running {file.name} {file.version} on {kind.name}")
         try:
             environment = self._environment(closure)
-            run = run_emulated(kind, file.name, self._store.fetch(file), environment)
+            wheel = self._store.fetch(file)
+            given = self._use if use else ""
+            run = run_emulated(kind, file.name, wheel, environment, given)
         except (SandboxError, FleetbuildError) as problem:
             failed = undecided(f"it could not be run: {problem}")
-            return known.with_run(_run_on(kind, failed, known.needs, file, closure))
-        known = known.with_run(_run_on(kind, run, known.needs, file, closure))
+            return known.with_run(_run_on(kind, failed, known.needs, file, closure, use=use))
+        known = known.with_run(_run_on(kind, run, known.needs, file, closure, use=use))
         self._known[file.sha256] = known
         self._results.keep(known)
         return known
@@ -487,6 +515,8 @@ def _run_on(
     needs: WheelNeeds | None,
     file: LockedFile,
     closure: Iterable[LockedFile],
+    *,
+    use: str,
 ) -> EmulatedRun:
     return EmulatedRun(
         cpu=qemu_cpu_of(kind),
@@ -494,7 +524,8 @@ def _run_on(
         python=kind.python,
         uses=uses_of(needs) if needs else (),
         beside=tuple(sha256 for sha256 in _hashes(closure) if sha256 != file.sha256),
-        exercised=bool(use_of(file.name)),
+        exercised=bool(use or use_of(file.name)),
+        use=use,
         verdict=verdict,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,12 +31,15 @@ class Format(StrEnum):
     table = "table"
     markdown = "markdown"
     github = "github"
+    sarif = "sarif"
 
 
 FormatOption = Annotated[
     Format,
     typer.Option(
-        "--format", help="A table for people, Markdown, or annotations for GitHub Actions."
+        "--format",
+        help="A table for people, Markdown, annotations for GitHub Actions, or SARIF for code"
+        " scanning.",
     ),
 ]
 Export = Annotated[
@@ -61,6 +65,23 @@ Instead = Annotated[
         " runs. Without it, only files whose results are known are named.",
     ),
 ]
+Use = Annotated[
+    str | None,
+    typer.Option(
+        "--use",
+        metavar="CODE",
+        help="With --emulate, also run this Python code, or file of it, with each package that it"
+        " imports.",
+    ),
+]
+Core = Annotated[
+    Path | None,
+    typer.Option(
+        "--core",
+        metavar="FILE",
+        help="Say which instruction, package, file and function the core file of a crash is about.",
+    ),
+]
 Import = Annotated[
     Path | None,
     typer.Option("--import", metavar="FILE", help="Use what another check found out (--export)."),
@@ -76,10 +97,12 @@ def check(
     env: Environment = None,
     kinds: options.Kinds = None,
     emulate: options.Emulate = False,
+    use: Use = None,
     instead: Instead = False,
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
     export: Export = None,
     import_: Import = None,
+    core: Core = None,
     captures: options.Captures = None,
 ) -> None:
     """Show what of a stack runs on each kind of machine.
@@ -96,6 +119,11 @@ def check(
             raise UsageError(
                 f"--json does not go with --format {format}.", "Leave out one of them."
             )
+        if core:
+            others = (arguments, requirements, lock, env, emulate, use, instead, export, import_)
+            more = (captures, nodes.limit, nodes.config, format is not Format.table)
+            _explain(run, core, kinds or (), alone=not any(others + more))
+            return
         wanted, inventory = _split(arguments or [], alone=not (requirements or lock or env))
         fleet: dict[str, Any] = {}
         if inventory is not None:
@@ -114,6 +142,7 @@ def check(
             env=env,
             kinds=kinds or (),
             emulate=emulate,
+            use=use,
             instead=instead,
             import_from=import_,
             export_to=export,
@@ -123,6 +152,8 @@ def check(
         )
         if output.json:
             run.out.document(outcome.document())
+        elif format is Format.sarif:
+            run.out.document(report.sarif_document(outcome))
         elif format is Format.table:
             run.out.show(report.check_table(outcome, every_row=output.verbose))
             run.out.say("", *report.check_ending(outcome))
@@ -133,6 +164,24 @@ def check(
             run.out.warn(f"error: {kind}: {problem}")
             run.out.warn(f"fix: {fix}")
         run.exit_code = outcome.exit_code
+
+
+def _explain(run: Session, core: Path, kinds: Sequence[str], *, alone: bool) -> None:
+    """Show what a core file says, and which of the kinds would run the instruction."""
+    from fleetbuild.extensions.check import show
+    from fleetbuild.extensions.check.crash import read_crash
+    from fleetbuild.extensions.check.machine_kinds import named_kinds, this_machine
+
+    if not alone:
+        raise UsageError(
+            "--core explains a crash and checks no stack.",
+            "Leave out everything but --for and --json.",
+        )
+    crash = read_crash(core)
+    if run.out.json:
+        run.out.document({"format_version": "1.0", **crash.model_dump(mode="json")})
+    else:
+        run.out.say(*show.crash_lines(crash, named_kinds(kinds) if kinds else [this_machine()]))
 
 
 def _split(arguments: list[str], *, alone: bool) -> tuple[list[str], str | None]:

@@ -6,6 +6,7 @@ only confined: without network, home or this process's environment.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import platform
@@ -23,12 +24,13 @@ from typing import Any
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
-from fleetbuild.audit.import_names import import_names, members
-from fleetbuild.errors import BlockedError
+from fleetbuild.audit.import_names import import_names, members, top_level
+from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.extensions.check.judge import LEVEL
 from fleetbuild.extensions.check.machine_kinds import MachineKind
 from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated, qemu_cpu
 from fleetbuild.extensions.check.results import undecided, use_of
+from fleetbuild.files import read_input
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models.verdict import Verdict
 from fleetbuild.plan.resolve.sandbox import (
@@ -44,6 +46,7 @@ from fleetbuild.text import clean
 _STEPS = Path(__file__).with_name("emulated_steps.py")
 _CPUINFO = Path(__file__).with_name("emulated_cpuinfo.py")
 _SECONDS = 300.0  # of one script; QEMU is some twenty times slower than the CPU
+_LONGEST_PATH = 4096
 _EXTENSION = re.compile(r"(?P<name>[A-Za-z_]\w*)\.(?:cpython-\S+|abi3)\.so", re.ASCII)
 _ASIDE = {"test", "tests", "testing", "__main__", "conftest", "setup", "examples", "benchmarks"}
 _NAMED_FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)*")
@@ -58,7 +61,7 @@ _LEVELS = {
 }  # fmt: skip
 _FRAME = re.compile(r'File "/env/([^"/]+)(?:/[^"]*)?"')
 _SCRIPT = """
-import importlib, sys, traceback
+import contextlib, importlib, sys, traceback
 for name in {modules!r}:
     print("import", name, flush=True)
     try:
@@ -71,6 +74,10 @@ for name in {modules!r}:
         print("failed", name, owner[0], kind + ": " + text, sep="\\t", flush=True)
 print("use", flush=True)
 exec({use!r})
+if {given!r}:
+    print("use as given", flush=True)
+    with contextlib.redirect_stdout(sys.stderr):
+        exec({given!r}, {{"__name__": "__main__"}})
 print("done", flush=True)
 """
 
@@ -124,12 +131,50 @@ def installed(wheels: Sequence[Path]) -> Iterator[Path]:
         yield environment
 
 
-def run_emulated(kind: MachineKind, package: str, wheel: Path, environment: Path) -> Verdict:
+def read_use(given: str, *, emulate: bool) -> str:
+    """Return the Python code of --use, which is code or the name of a file with it."""
+    if not emulate:
+        raise UsageError(
+            "--use runs code, which only --emulate does.", "Add --emulate, or leave out --use."
+        )
+    is_file = given.endswith(".py") or (len(given) < _LONGEST_PATH and Path(given).is_file())
+    try:
+        text = read_input(given).decode("utf-8") if is_file else given
+        compile(text, given if is_file else "--use", "exec")
+    except (OSError, ValueError, SyntaxError) as error:
+        why = clean(str(error.strerror if isinstance(error, OSError) else error), limit=200)
+        raise UsageError(
+            f"--use {clean(given, limit=100)} cannot be read as Python code: {why}.",
+            "Give code, such as 'import numpy; numpy.ones(9).sum()', or a file with such code.",
+        ) from None
+    if not _imports(text):
+        raise UsageError(
+            "--use imports nothing, so no package is used.", "Begin it with its imports."
+        )
+    return text
+
+
+def is_used(wheel: Path, use: str) -> bool:
+    """Return whether a given use imports what this wheel brings."""
+    return not _imports(use).isdisjoint(top_level(members(wheel)))
+
+
+def _imports(code: str) -> frozenset[str]:
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return frozenset(name.partition(".")[0] for name in names if name)
+
+
+def run_emulated(
+    kind: MachineKind, package: str, wheel: Path, environment: Path, given: str = ""
+) -> Verdict:
     """Return how this wheel ran on the CPU of a kind, with the wheels in `environment`.
 
+    The code of `given` is a use that the user gave, and runs last.
     "runs" means only that the imports and the small use ran: `verdict_from` adds the reading.
     """
-    script = _SCRIPT.format(modules=_modules(wheel), use=use_of(package))
+    script = _SCRIPT.format(modules=_modules(wheel), use=use_of(package), given=given)
     features = emulated_features(qemu_cpu_of(kind))
     work = work_for(kind, script)
     try:
@@ -171,10 +216,12 @@ def read_outcome(
     failed = [line.split("\t") for line in lines if _is_failure(line)]
     new = [row for row in failed if row[1] not in before]
     done = all(str(run["out"]).splitlines()[-1:] == ["done"] for run in (native, emulated))
-    at = next((line for line in reversed(lines) if line.startswith(("import ", "use"))), "start")
+    at = _last_step(emulated)
     if native["code"] != 0 or emulated["code"] is None:
-        why = "it fails on this machine, too" if native["code"] != 0 else "it took too long"
-        return undecided(f"{why} (at: {at})")
+        if native["code"] == 0:
+            return undecided(f"it took too long (at: {at})")
+        where, said = _where(_last_step(native)), _last_line(native)
+        return undecided(f"it fails on this machine, too, {where}" + (f": {said}" if said else ""))
     if new:
         return _refused(new[0], owned, features)
     if emulated["code"] == 0 and not done:
@@ -182,6 +229,21 @@ def read_outcome(
     if emulated["code"] == 0:
         return Verdict(verdict="runs", evidence="emulated")
     return _died(emulated, at, owned, features)
+
+
+def _last_step(run: Mapping[str, Any]) -> str:
+    lines = reversed(str(run["out"]).splitlines())
+    return next((line for line in lines if line.startswith(("import ", "use"))), "start")
+
+
+def _where(step: str) -> str:
+    places = {"use": "while it is used", "use as given": "in the given use"}
+    return places.get(step, f"in {clean(step, limit=100)}")
+
+
+def _last_line(run: Mapping[str, Any]) -> str:
+    lines = reversed(str(run["errors"]).splitlines())
+    return clean(next((line for line in lines if line.strip()), ""), limit=150).strip()
 
 
 def _is_failure(line: str) -> bool:
@@ -211,23 +273,22 @@ def _died(
     code, errors = int(emulated["code"]), str(emulated["errors"])
     match = _FRAME.search(errors)
     owner = match[1] if match else ""
-    where = "while it is used" if at == "use" else f"in {clean(at, limit=100)}"
+    where = _where(at)
     if owner and owner not in owned:
         return undecided(f"it uses {owner}, which dies {where}")
     if code in (-signal.SIGILL, 128 + signal.SIGILL):
         return Verdict(
-            verdict="dies-in-use" if at == "use" else "dies-at-import",
+            verdict="dies-in-use" if at.startswith("use") else "dies-at-import",
             where=f"illegal instruction {where}",
             evidence="emulated",
         )
-    last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
     if code in (-signal.SIGABRT, 128 + signal.SIGABRT) or code == 1:
         named = (line for line in errors.splitlines() if names_lacking_feature(line, features))
         if fatal := next(named, ""):
             return Verdict(
                 verdict="refuses", where=clean(fatal, limit=200).strip(), evidence="emulated"
             )
-    return undecided(f"it ended with code {code} {where}: {clean(last, limit=150).strip()}")
+    return undecided(f"it ended with code {code} {where}: {_last_line(emulated)}")
 
 
 def names_lacking_feature(message: str, features: frozenset[str]) -> bool:

@@ -67,6 +67,22 @@ def installed_here(folder: Path) -> list[Installed]:
     return found
 
 
+def owner_here(path: Path) -> tuple[str, str | None] | None:
+    """Return the package that installed a file, and its version; by its folder if no RECORD says.
+
+    It runs in the separate process. The file itself may be missing.
+    """
+    depth = max((at for at, part in enumerate(path.parts) if part in _PLACES), default=0)
+    place, name = Path(*path.parts[: depth + 1]), "/".join(path.parts[depth + 1 :])
+    if not depth or not name:
+        return None
+    for info in sorted(place.glob("*.dist-info")):
+        match = _DIST_INFO.fullmatch(info.name)
+        if match and not info.is_symlink() and name in _recorded(info):
+            return match[1], match[2]
+    return name.partition("/")[0].removesuffix(".libs"), None
+
+
 def _unrecorded(native: Mapping[str, str]) -> Iterator[Installed]:
     """Yield the files of no RECORD, such as in packages of distributions, by their folder."""
     tops: dict[str, dict[str, str]] = {}

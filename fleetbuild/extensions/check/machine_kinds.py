@@ -23,7 +23,7 @@ from fleetbuild.plan.resolve.sandbox import PYTHON_TAG, glibc_here
 from fleetbuild.text import fold, version_key
 
 _NEW_GLIBC = "2.35"  # of a kind that is judged on a machine without glibc
-_HERE = "this machine"
+HERE = "this machine"
 
 
 class MachineKind(Frozen):
@@ -67,7 +67,7 @@ def named_kinds(
 
 def this_machine() -> MachineKind:
     """Return this machine as a kind."""
-    return _of_facts(_HERE, [_facts_here()])
+    return _of_facts(HERE, [_facts_here()])
 
 
 def kinds_of_fleet(facts: Mapping[str, Facts]) -> tuple[MachineKind, ...]:
@@ -209,8 +209,8 @@ def _facts_here() -> Facts:
     from fleetbuild.probe.parsing.facts import unreachable  # noqa: PLC0415
     from fleetbuild.probe.probing import Probed, probe  # noqa: PLC0415
 
-    node = Node(name=_HERE, login=Login(connection="local", host="localhost"))
-    answer = probe([node])[_HERE]
+    node = Node(name=HERE, login=Login(connection="local", host="localhost"))
+    answer = probe([node])[HERE]
     known = answer.facts if isinstance(answer, Probed) else unreachable(answer.reason)
     if known.state != "ok" or not known.isa or not known.arch:
         why = known.reason or "its CPU is unknown."

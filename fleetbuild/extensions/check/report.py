@@ -39,6 +39,7 @@ class CheckReport(Frozen):
     rows: tuple[CheckRow, ...] = ()
     kinds: dict[str, str] = {}  # name -> what it stands for, as a clause
     unresolved: dict[str, tuple[str, str]] = {}  # kind -> problem and fix
+    places: dict[str, str] = {}  # package -> "FILE, line 3", which asks for it
 
     @property
     def exit_code(self) -> int:

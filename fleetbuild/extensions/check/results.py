@@ -51,6 +51,7 @@ class EmulatedRun(Frozen):
     uses: tuple[str, ...]  # the features that the file's code uses anywhere
     beside: tuple[str, ...] = ()  # the sha256 of each other wheel that was installed
     exercised: bool = False  # whether the package was used after its imports
+    use: str = ""  # the sha256 of a given use (--use) that ran, too
     verdict: Verdict
     imported: bool = False  # another check found it out (--import)
 
@@ -71,18 +72,19 @@ class FileResults(Frozen):
         return self.model_copy(update={"runs": (*self.runs, run)})
 
     def on_cpu(
-        self, features: Set[str], python: str, beside: Iterable[str] = ()
+        self, features: Set[str], python: str, beside: Iterable[str] = (), use: str = ""
     ) -> EmulatedRun | None:
         """Return a run on a CPU that has and lacks the same features of those in the code.
 
         `beside` are the hashes of the wheels that are installed with this one. A run with another
-        wheel says nothing about these: its code may have decided how the run ended.
+        wheel says nothing about these: its code may have decided how the run ended. `use` is the
+        hash of a given use.
         """
         there = {self.sha256, *beside}
         read = uses_of(self.needs) if self.needs else ()
         for run in self.runs:
             differing = emulated_features(run.cpu) ^ features
-            same = run.python == python and there.issuperset(run.beside)
+            same = (run.python, run.use) == (python, use) and there.issuperset(run.beside)
             if same and differing.isdisjoint((*run.uses, *read)):
                 return run
         return None
@@ -97,12 +99,13 @@ def verdict_from(
     sms: Collection[str] = (),
     python: str,
     beside: Iterable[str] = (),
+    use: str = "",
 ) -> Verdict:
     """Return the verdict from reading and, if a run on such a CPU is known, from the run.
 
-    `beside` are the hashes of the wheels that are installed with it.
+    `beside` are the hashes of the wheels that are installed with it; `use` is a given use's hash.
     """
-    run = results.on_cpu(features, python, beside)
+    run = results.on_cpu(features, python, beside, use)
     imported = results.imported or (run is not None and run.imported)
     found = _verdict_from(results, run, package=package, arch=arch, features=features, sms=sms)
     return found.model_copy(update={"imported": True}) if imported else found
@@ -122,7 +125,7 @@ def _verdict_from(
     if results.needs is None:
         return undecided("it was not read")
     static = judge(results.needs, package=package, arch=arch, features=features, sms=sms)
-    if run is None or not results.needs.files or static.verdict == "no-kernel":
+    if run is None or static.verdict == "no-kernel" or not (results.needs.files or run.use):
         return static
     return combine(run, static, features)
 
@@ -133,6 +136,7 @@ def combine(run: EmulatedRun, static: Verdict, features: Set[str]) -> Verdict:
     if ran.verdict != "runs":
         return _worse(ran, static)
     did = "its imports and a small use run" if run.exercised else "its imports run"
+    did = "its imports and the given use run" if run.use else did
     if static.dies:  # in code that was not reached, or in a file that nothing loaded
         return undecided(f"{did}; but {static.where}")
     if static.verdict == "undecided" and not static.checks:
@@ -316,8 +320,8 @@ def unpack_readings(packed: bytes) -> dict[str, bytes]:
 
 def _with_runs(results: FileResults, more: Iterable[EmulatedRun]) -> FileResults:
     """Return the results with these runs, but for CPUs on which the file ran so already."""
-    known = {(run.cpu, run.python, run.beside) for run in results.runs}
-    new = tuple(run for run in more if (run.cpu, run.python, run.beside) not in known)
+    known = {(run.cpu, run.python, run.beside, run.use) for run in results.runs}
+    new = tuple(run for run in more if (run.cpu, run.python, run.beside, run.use) not in known)
     return results.model_copy(update={"runs": (*results.runs, *new)})
 
 

@@ -47,6 +47,7 @@ class RequirementList(Frozen):
     # Normalised name -> the sha256 of the files that are allowed for it.
     hashes: dict[str, tuple[str, ...]] = {}
     files: dict[str, tuple[str, ...]] = {}  # as they were named, by the option that names such
+    places: dict[str, str] = {}  # normalised name -> "FILE, line 3", which asks for it first
 
     def __add__(self, other: RequirementList) -> RequirementList:
         hashes = dict(self.hashes)
@@ -57,6 +58,7 @@ class RequirementList(Frozen):
             constraints=_once(*self.constraints, *other.constraints),
             indexes=_once(*self.indexes, *other.indexes),
             hashes=hashes,
+            places={**other.places, **self.places},
         )
 
 
@@ -283,7 +285,8 @@ def _package(line: str, kind: tuple[str, ...], place: str, folder: Path) -> Requ
         raise ConfigError(f"{place} has a hash for a source without a name.", "Write NAME @ PATH.")
     allowed = {name: hashes} if name and hashes else {}
     if kind == _REQUIREMENTS:
-        return RequirementList(requirements=(text,), hashes=allowed)
+        places = {name: place} if name else {}
+        return RequirementList(requirements=(text,), hashes=allowed, places=places)
     if name is None or "@" in text or "[" in text:
         raise ConfigError(
             f"{place} cannot bound a version.",

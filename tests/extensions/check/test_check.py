@@ -375,8 +375,10 @@ def dying(monkeypatch):
     """Each run of a wheel with `evil` beside it dies; return the packages that were run."""
     ran = []
 
-    def run_emulated(_kind, package, _path, environment):
-        ran.append(package)
+    def run_emulated(_kind, package, _path, environment, given):
+        ran.append((package, given) if given else package)
+        if "die" in given:
+            return Verdict(verdict="dies-in-use", where="given", evidence="emulated")
         if (environment / "evil.py").exists():
             return Verdict(verdict="dies-at-import", where="illegal", evidence="emulated")
         return Verdict(verdict="runs", evidence="emulated")
@@ -406,6 +408,50 @@ def test_a_run_beside_another_wheel_decides_nothing_about_the_file_alone(index, 
     assert (row.verdict, row.evidence) == ("runs", "emulated")
 
 
+def test_a_given_use_runs_with_what_it_imports_and_is_kept_by_its_text(index, dying):
+    native(index)
+    make_wheel(index, "pure", files={"pure.py": b""})
+
+    def found(use=None, *, emulate=True):
+        rows = check(["demo", "pure"], kinds=["Haswell"], emulate=emulate, use=use).rows
+        return [(row.verdict, row.evidence) for row in rows]
+
+    dies, runs = ("dies-in-use", "emulated"), ("runs", "emulated")
+    assert found("import demo; die()") == [dies, ("runs", "static")]
+    assert found("import demo; die()") == [dies, ("runs", "static")]
+    assert found("from pure import die") == [runs, dies]
+    assert found("import demo.x, pure") == [runs, runs]
+    assert found(emulate=False) == [runs, ("runs", "static")]
+    assert dying == [
+        ("demo", "import demo; die()"), "demo", ("pure", "from pure import die"),
+        ("demo", "import demo.x, pure"), ("pure", "import demo.x, pure"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        ("import other", "imports no package of this stack"),
+        ("1 + 1", "imports nothing"),
+        ("", "imports nothing"),
+        ("import (", "cannot be read as Python code: invalid syntax"),
+        ("none.py", "none.py cannot be read as Python code: No such file"),
+    ],
+)
+@pytest.mark.usefixtures("dying")
+def test_a_use_that_cannot_be_run_is_refused(index, use, words):
+    native(index)
+    with pytest.raises(UsageError, match=words):
+        check(["demo"], kinds=["Haswell"], emulate=True, use=use)
+
+
+def test_a_use_may_be_a_file(index, dying):
+    native(index)
+    Path("use").write_text("import demo\n")
+    check(["demo"], kinds=["Haswell"], emulate=True, use="use")
+    assert dying == [("demo", "import demo\n")]
+
+
 def test_wheels_that_take_each_others_names_are_not_run(index, dying):
     own = {"demo/__init__.py": b"import os", "demo/_c.so": make_elf(VADDPS_YMM)}
     make_wheel(index, "demo", tag=TAG, files=own)
@@ -421,7 +467,7 @@ def test_one_wheel_runs_with_what_it_requires(index, monkeypatch):
     requires = ["pure>=1", "unused ; extra == 'more'"]
     wheel = native(Path("dist"), requires="pure>=1")
 
-    def died(_kind, package, path, environment):
+    def died(_kind, package, path, environment, _given):
         there = {file.name for file in environment.iterdir()}
         assert (package, path.name) == ("demo", wheel.name)
         assert {"demo", "pure.py"} <= there

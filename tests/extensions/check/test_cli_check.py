@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild.models.verdict import DEATHS
 from tests.factories.data import DATA
 from tests.factories.elf import make_elf
-from tests.factories.files import make_wheel
+from tests.factories.files import make_sdist, make_wheel
 
 TAG = "py3-none-manylinux_2_17_x86_64"
 VPADDD_YMM = bytes.fromhex("c5f5fec2")
@@ -64,6 +65,36 @@ def test_markdown_and_annotations(run):
     assert run("check", "demo", "--json", "--format", "github").exit_code == 2
 
 
+def test_sarif_is_an_alert_at_the_line_that_asks_for_a_package_else_at_its_wheel(run, index):
+    make_sdist(index, "bare")
+    (index.parent / "r.txt").write_text("# ours\n\nBare\n")
+    done = run("check", "-r", "r.txt", "demo", "--for", "avx", "--for", "avx2", "--format", "sarif")
+    assert done.exit_code == 7, done.stderr
+    document = json.loads(done.stdout)
+    assert document["version"] == "2.1.0"
+    (scan,) = document["runs"]
+    driver = scan["tool"]["driver"]
+    assert driver["name"] == "fleetbuild check"
+    rules = {rule["id"]: rule["defaultConfiguration"]["level"] for rule in driver["rules"]}
+    assert rules == {"undecided": "warning"} | dict.fromkeys(DEATHS, "error")
+    places = {}
+    for result in scan["results"]:
+        assert rules[result["ruleId"]] == result["level"]
+        (location,) = result["locations"]
+        text = result["message"]["text"]
+        places[result["ruleId"]] = text.partition(":")[0], location["physicalLocation"]
+    assert places == {
+        "undecided": (
+            "bare not decided on avx, avx2",
+            {"artifactLocation": {"uri": "r.txt"}, "region": {"startLine": 3}},
+        ),
+        "dies-in-use": (
+            "demo 1.0 dies in use on avx",
+            {"artifactLocation": {"uri": f"demo-1.0-{TAG}.whl"}},
+        ),
+    }
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -72,6 +103,9 @@ def test_markdown_and_annotations(run):
         (["-r", "none.txt", "--for", "avx"], "none.txt does not exist"),
         (["--lock", "none.lock", "--for", "avx"], "none.lock does not exist"),
         (["--for", "avx"], "Nothing to check"),
+        (["demo", "--use", "import demo"], "Add --emulate"),
+        (["--core", "none"], "none cannot be read: No such file"),
+        (["demo", "--core", "none"], "--core explains a crash"),
         (["demo", "--limit", "gpu", "--for", "avx"], "needs an INVENTORY"),
         (["demo", "--import", "none.json", "--for", "avx"], "none.json cannot be read"),
     ],

@@ -48,6 +48,7 @@ def stack(package):
         (FINE, "runs", None),
         ({"code": SIGILL, "out": "import demo\n"}, "dies-at-import", "in import demo"),
         ({"code": SIGILL, "out": "import demo\nuse\n"}, "dies-in-use", "while it is used"),
+        ({"code": SIGILL, "out": "use\nuse as given\n"}, "dies-in-use", "in the given use"),
         (
             {"code": SIGILL, "out": "import demo\n", "errors": stack("other")},
             "undecided",
@@ -133,8 +134,10 @@ def test_what_fails_on_this_machine_too_decides_nothing():
     failed = "import demo\nfailed\tdemo\t/env/demo/a.py\tImportError: libGL\nuse\ndone\n"
     both = {"code": 0, "out": failed, "errors": ""}
     assert outcome(both, native=both).verdict == "runs"
-    dead = {"code": 1, "out": "import demo\nuse\n", "errors": ""}
-    assert outcome(FINE, native=dead).verdict == "undecided"
+    dead = {"code": 1, "out": "use\nuse as given\n", "errors": "Traceback\nNameError: x"}
+    verdict = outcome(FINE, native=dead)
+    assert verdict.verdict == "undecided"
+    assert verdict.where == "it fails on this machine, too, in the given use: NameError: x"
 
 
 def test_code_that_a_small_use_did_not_reach_stays_undecided():

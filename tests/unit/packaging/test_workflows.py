@@ -29,7 +29,7 @@ def test_actions_are_pinned_by_commit_with_their_version() -> None:
         line.strip()
         for path in files
         for line in path.read_text("utf-8").splitlines()
-        if "uses: " in line and "OWNER" not in line
+        if "uses: " in line and "COMMIT" not in line
     ]
     assert len(used) >= 8
     assert [line for line in used if not re.search(r"@[0-9a-f]{40} # v\d", line)] == []

@@ -49,6 +49,8 @@ def test_requirements_keep_extras_ranges_sources_and_markers(tmp_path, monkeypat
     )
     assert found.indexes == ("https://pypi.example/simple",)
     assert found.hashes == {"torch": (HASH,)}
+    assert found.places["numpy"] == f"{file}, line 3"
+    assert found.places["torch"] == f"{file}, line 8"
 
 
 def test_files_name_other_files_relative_to_themselves(tmp_path):
