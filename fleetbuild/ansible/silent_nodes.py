@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
 _NO_FOLDER = "create temporary directory"
-_NO_FOLDER_FIX = (
-    "Give the login user a home that it can write, or set ansible_remote_tmp in the inventory, then"
-    " run the same command again."
-)
+_NO_FOLDER_FIX = "Give the login user a home that it can write, or set ansible_remote_tmp."
 _BECOME = re.compile(r"\b(?:become|sudo)\b")
 _BECOME_FIX = (
     "Root is needed there, because the login user may not write to install.path: give the become"

@@ -1,9 +1,8 @@
-"""Reports as Markdown, for a pull request: any table, and a plan with its details folded."""
+"""Tables and texts of a report as Markdown, for a pull request."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,11 +15,6 @@ def table_lines(table: Table) -> list[str]:
     rows = zip(*(map(str, column.cells) for column in table.columns), strict=True)
     body = [f"| {' | '.join(escaped(cell) or ' ' for cell in row)} |" for row in (head, *rows)]
     return [body[0], "|---" * len(head) + "|", *body[1:]]
-
-
-def folded(title: str, lines: Sequence[str]) -> list[str]:
-    """Return lines below a title that a reader unfolds."""
-    return ["<details>", f"<summary>{escaped(title)}</summary>", "", *lines, "", "</details>"]
 
 
 def escaped(text: str) -> str:

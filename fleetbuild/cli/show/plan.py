@@ -10,7 +10,7 @@ from statistics import mean
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fleetbuild.cli.show.markdown import escaped, folded, table_lines
+from fleetbuild.cli.show.markdown import escaped, table_lines
 from fleetbuild.cli.show.output import fits
 from fleetbuild.cli.show.targets import (
     members,
@@ -91,9 +91,9 @@ def markdown_lines(plan: Plan) -> list[str]:
     """Return the plan as Markdown: the count, and the rest folded."""
     counts = summary_line(plan)
     lines = (*shared_lines(plan), *(line for line in plan_ending(plan) if line != counts))
-    notes = [f"- {escaped(line)}" for line in lines]
-    table = table_lines(_table(plan))
-    return [f"**{escaped(counts)}**", "", *folded(heading(plan), [*table, "", *notes])]
+    folded = [*table_lines(_table(plan)), "", *(f"- {escaped(line)}" for line in lines)]
+    title = f"<details>\n<summary>{escaped(heading(plan))}</summary>\n"
+    return [f"**{escaped(counts)}**", "", title, *folded, "", "</details>"]
 
 
 def plan_ending(
