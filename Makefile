@@ -76,7 +76,7 @@ coverage-of-pure-modules: # silent where it is enough, so that the tests' count 
 
 # The others start processes for minutes and import nothing that these do not.
 LOWEST := .cache/lowest-versions
-LOWEST_TESTS := $(addprefix tests/unit/,audit hardware models plan probe recipes test_config.py) $(addprefix tests/extensions/,catalogue check kubernetes)
+LOWEST_TESTS := $(addprefix tests/unit/,audit hardware models plan probe recipes toolchains test_config.py) $(addprefix tests/extensions/,catalogue check kubernetes)
 
 test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
 	@echo "== the lowest versions, in $(LOWEST)"

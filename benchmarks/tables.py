@@ -1,4 +1,4 @@
-"""What source files know that the tables of fleetbuild/hardware/data do not.
+"""What source files know that the tables of fleetbuild/hardware and toolchains do not.
 
 `python -m benchmarks.tables FILE...` reads files that a maintainer has downloaded, by their names:
 pci.ids (pci-ids.ucw.cz), intel-family.h and cputype.h (the Linux kernel), CMake's
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fleetbuild.hardware.cpus import expected_rung
-from fleetbuild.hardware.cuda import TOOLKITS
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import SMS, sm_of_device
+from fleetbuild.toolchains.cuda import TOOLKITS
 
 _NOT_GPUS = re.compile("audio|USB|UCSI|NVSwitch|reserved|bridge|controller", re.IGNORECASE)
 

@@ -241,7 +241,7 @@ def _untitled(part: Any) -> Any:
 
 _ROOMS = (
     "", "cli", "emit", "apply", "plan", "store", "probe", "ansible",
-    "audit", "recipes", "hardware", "models", "extensions",
+    "audit", "recipes", "toolchains", "hardware", "models", "extensions",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ _FLEET = sorted(
 )
 # Coverage is measured of the pure rooms, and doubles the time of every Python that it traces.
 _COVERED = ("--cov", "--cov-report=")
-_PURE = {"hardware", "models", "plan", "probe", "recipes"}
+_PURE = {"hardware", "models", "plan", "probe", "recipes", "toolchains"}
 _PURE_EXTENSIONS = ("tests/extensions/catalogue", "tests/extensions/kubernetes")
 # Unit tests that start programs take as long as all others.
 _PROGRAMS = {"audit", "collection", "docs", "emit", "packaging", "roles", "store"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models._base import Frozen
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.cuda import runs_on
 
 # When code runs: as soon as the file is loaded or imported; by default; behind a check of the CPU.
 When = Literal["load", "default", "guarded"]

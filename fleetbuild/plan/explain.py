@@ -12,7 +12,6 @@ from pathlib import Path
 
 from fleetbuild.errors import UsageError
 from fleetbuild.extension import Evidence, extensions, find_evidence
-from fleetbuild.hardware.cuda import newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_of_device
 from fleetbuild.hardware.rungs import RUNGS, Rung, why_not
 from fleetbuild.models import (
@@ -25,12 +24,13 @@ from fleetbuild.models import (
 )
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import VERDICT_WORDS
-from fleetbuild.plan.decide.compatibility.compilers import compiler_of
-from fleetbuild.plan.decide.compatibility.constraints import OLDEST, sm_list
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.facts import facts_from
 from fleetbuild.state import StateDir
 from fleetbuild.text import count
+from fleetbuild.toolchains.compilers import compiler_of
+from fleetbuild.toolchains.constraints import OLDEST, sm_list
+from fleetbuild.toolchains.cuda import newest_for_driver
 
 _CHANGING = (
     "unknown: an apply is changing this node, or was stopped while it did; ask it:"

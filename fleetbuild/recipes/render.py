@@ -15,15 +15,15 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
 from fleetbuild.errors import RecipeError
-from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.flags import rust_flags
 from fleetbuild.hardware.gpus import SMS
-from fleetbuild.hardware.nvidia import wheels_for
-from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.recipes.model import Patch, Recipe, RecipeSource
 from fleetbuild.recipes.templates import rendered
+from fleetbuild.toolchains.cuda import runs_on
+from fleetbuild.toolchains.nvidia import wheels_for
+from fleetbuild.toolchains.pytorch import find_torch
 
 # Placeholders for folders; the builder replaces them with its paths.
 FILES = "@files@"  # folder of the recipe's files

@@ -20,7 +20,7 @@ import pytest
 from packaging.version import Version
 
 import fleetbuild
-from fleetbuild.hardware.cuda import runs_on
+from fleetbuild.toolchains.cuda import runs_on
 from tests.gpu.installed import wheel_of, with_requirements
 
 EXTENSION = Path(__file__).parents[1] / "cuda_extension"

@@ -22,11 +22,11 @@ from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.hardware.rungs import RUNGS, Rung, best
 from fleetbuild.models import Config, Facts, Target
-from fleetbuild.plan.decide.compatibility.constraints import combination_of, no_toolkit
 from fleetbuild.plan.decide.eligibility import allowed_rungs, wheel_rung
 from fleetbuild.plan.decide.packages import Package, cuda_floors
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.constraints import combination_of, no_toolkit
 
 _DATA = load("speeds.yml", __package__)
 

@@ -6,8 +6,8 @@ In: a plan. Out: lines.
 from __future__ import annotations
 
 from fleetbuild.models import Loss, Plan, PlannedTarget, Tradeoff
-from fleetbuild.plan.decide.compatibility.constraints import sm_list
 from fleetbuild.text import count
+from fleetbuild.toolchains.constraints import sm_list
 
 
 def explain(plan: Plan, name: str) -> list[str]:

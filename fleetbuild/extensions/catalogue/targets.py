@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fleetbuild.errors import ConfigError
 from fleetbuild.extension import PlanBasis
-from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.models import Config, Facts, Node, Python, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.node import NO_SSH
@@ -18,6 +17,7 @@ from fleetbuild.models.problem import Problem
 from fleetbuild.plan.decide.named_targets import parse_target
 from fleetbuild.plan.decide.wheels.builders import fit_to_build
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.pytorch import python_of
 
 _BASELINE = ("sse2",)  # every x86-64 CPU has it; a node without flags would count as unread
 _SHOWN = 3  # nodes whose refusal a reason gives in full

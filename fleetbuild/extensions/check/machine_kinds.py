@@ -13,7 +13,6 @@ from fleetbuild.audit.check import implied_features
 from fleetbuild.errors import BlockedError, ConfigError, UsageError
 from fleetbuild.hardware.gpus import SMS, sm_order
 from fleetbuild.hardware.machine_names import MachineName, read_machine_name, similar_names
-from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS, best
 from fleetbuild.models import Facts, Login, Node, TargetLibc
 from fleetbuild.models._base import Frozen
@@ -21,6 +20,7 @@ from fleetbuild.plan.decide.named_targets import parse_target
 from fleetbuild.plan.decide.resolution import LockRequest
 from fleetbuild.plan.resolve.sandbox import PYTHON_TAG, glibc_here
 from fleetbuild.text import fold, version_key
+from fleetbuild.toolchains.pytorch import python_of
 
 _NEW_GLIBC = "2.35"  # of a kind that is judged on a machine without glibc
 HERE = "this machine"

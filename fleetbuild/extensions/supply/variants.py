@@ -15,12 +15,12 @@ from packaging.version import Version
 
 from fleetbuild.errors import UsageError
 from fleetbuild.files import write_atomically
-from fleetbuild.hardware.cuda import TOOLKITS
-from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Plan, PlannedGroup, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.store.wheels import Store
+from fleetbuild.toolchains.cuda import TOOLKITS
+from fleetbuild.toolchains.pytorch import python_of
 
 _HEAD = """\
 # Variants

@@ -12,12 +12,10 @@ from typing import Any
 
 from fleetbuild.config import base_folder
 from fleetbuild.extensions.windows.hardware import arch_option, fits_toolset, refused_toolset
-from fleetbuild.hardware.nvidia import NvidiaWheels
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Inventory, Node, Target
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.target import TargetLibc
-from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, choose_toolkit
 from fleetbuild.plan.decide.eligibility import Eligibility, assess_hardware, wheel_rung
 from fleetbuild.plan.decide.interpreters import NotEligible, choose_interpreter
 from fleetbuild.plan.decide.packages import (
@@ -41,6 +39,8 @@ from fleetbuild.recipes import (
 from fleetbuild.recipes.model import WindowsBuild
 from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.wheels import Store
+from fleetbuild.toolchains.nvidia import NvidiaWheels
+from fleetbuild.toolchains.toolkits import Toolkit, choose_toolkit
 
 _NO_LIBC = TargetLibc(family="glibc", floor="0")  # of no meaning here; no template sees it
 

@@ -16,14 +16,14 @@ from fleetbuild.hardware.rungs import RUNGS, Rung, best, why_not
 from fleetbuild.models import Config, Facts, Inventory, Node, Python
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.node import SKIPPED
-from fleetbuild.plan.decide.compatibility.constraints import sm_list
-from fleetbuild.plan.decide.compatibility.toolkits import (
-    node_incompatibility,
-    package_incompatibility,
-)
 from fleetbuild.plan.decide.interpreters import NotEligible, choose_interpreter
 from fleetbuild.plan.decide.packages import Package, cuda_floors, versions_of
 from fleetbuild.recipes import Recipe
+from fleetbuild.toolchains.constraints import sm_list
+from fleetbuild.toolchains.toolkits import (
+    node_incompatibility,
+    package_incompatibility,
+)
 
 _SHARED = re.compile(
     r"nfs4?|cifs|smbfs|smb[23]|lustre|gpfs|ceph|glusterfs|beegfs|afs|orangefs|pvfs2|9p"

@@ -13,15 +13,15 @@ from fleetbuild.models import PYTORCH, Config, Facts, Inventory, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.plan import MergedTargets
 from fleetbuild.models.problem import Problem
-from fleetbuild.plan.decide.compatibility.toolkits import (
-    Toolkit,
-    choose_toolkit,
-    pytorch_variant,
-)
 from fleetbuild.plan.decide.eligibility import Eligibility, assess_nodes, assess_target
 from fleetbuild.plan.decide.groups import DraftGroup, group_members, node_targets
 from fleetbuild.plan.decide.packages import Package, cuda_floors, versions_of
 from fleetbuild.plan.decide.wheels.builders import choose_builders
+from fleetbuild.toolchains.toolkits import (
+    Toolkit,
+    choose_toolkit,
+    pytorch_variant,
+)
 
 Problems = Mapping[str, Problem]  # by node, or by named target
 

@@ -14,10 +14,10 @@ from typing import Literal
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Target, TargetLibc
 from fleetbuild.models._base import Frozen
-from fleetbuild.plan.decide.compatibility.toolkits import Toolkit
 from fleetbuild.plan.decide.eligibility import Eligibility, wheel_rung
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.toolkits import Toolkit
 
 
 class DraftGroup(Frozen):

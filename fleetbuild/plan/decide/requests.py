@@ -14,7 +14,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from fleetbuild.hardware.nvidia import toolkit_archives, toolkit_requirements
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package, bracketed
@@ -29,6 +28,7 @@ from fleetbuild.plan.decide.wheels.draft import DraftWheel, recipe_inputs
 from fleetbuild.plan.decide.wheels.published import PublishedChoices
 from fleetbuild.recipes import RecipeInput, render_requirements, render_requires, render_settings
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.nvidia import toolkit_archives, toolkit_requirements
 
 # The pip of Python 3.10 and older passes no settings to a build backend.
 _PIP_WITH_SETTINGS = "pip>=23"

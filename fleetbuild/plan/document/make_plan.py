@@ -31,7 +31,7 @@ from fleetbuild.models import (
 from fleetbuild.models.plan import FactsSource, VersionChange
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
-from fleetbuild.plan.decide.compatibility.beyond_target import sm_problem
+from fleetbuild.plan.decide.beyond_target import sm_problem
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.resolution import MISSING, Locks, Resolution

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleetbuild.hardware.pytorch import NEWEST, find_torch, python_of
-from fleetbuild.hardware.rocm import rocm_of
 from fleetbuild.models import Config, Facts, NodeResult, PlannedGroup, PlannedWheel
 from fleetbuild.models.plan import version_skew
+from fleetbuild.plan.decide.beyond_target import beyond_target
 from fleetbuild.plan.decide.blocked import least_space
-from fleetbuild.plan.decide.compatibility.beyond_target import beyond_target
-from fleetbuild.plan.decide.compatibility.constraints import joined
 from fleetbuild.plan.decide.packages import Package, versions_of
 from fleetbuild.plan.decide.resolution import Source
 from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.plan.decide.wheels.isolation import isolation_warnings
 from fleetbuild.recipes.model import GENERIC
 from fleetbuild.text import fold
+from fleetbuild.toolchains.constraints import joined
+from fleetbuild.toolchains.pytorch import NEWEST, find_torch, python_of
+from fleetbuild.toolchains.rocm import rocm_of
 
 
 def rolled_back(

@@ -8,7 +8,12 @@ import yaml
 
 from fleetbuild.hardware import data
 
-NAMES = sorted(path.name for path in files(data).iterdir() if path.name.endswith(".yml"))
+FILES = {
+    path.name: room
+    for room in ("fleetbuild.hardware", "fleetbuild.toolchains")
+    for path in files(room).joinpath("data").iterdir()
+    if path.name.endswith(".yml")
+}
 
 
 @pytest.mark.parametrize("loader", ["CSafeLoader", "SafeLoader"])
@@ -17,7 +22,7 @@ def test_files_read_the_same_with_libyaml_and_without(
 ) -> None:
     chosen: Any = getattr(yaml, loader, yaml.SafeLoader)
     monkeypatch.setattr(data, "_LOADER", chosen)
-    assert "pytorch.yml" in NAMES
-    for name in NAMES:
-        text = files(data).joinpath(name).read_text("utf-8")
-        assert data.load(name) == yaml.safe_load(text), name
+    assert {"cpus.yml", "pytorch.yml"} <= FILES.keys()
+    for name, room in FILES.items():
+        text = files(room).joinpath("data", name).read_text("utf-8")
+        assert data.load(name, room) == yaml.safe_load(text), name

@@ -20,10 +20,10 @@ import yaml
 
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.wheel import audit_elf
-from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.flags import flags, unknown_features
-from fleetbuild.hardware.pytorch import SVE_GCC
 from fleetbuild.hardware.rungs import RUNGS, Rung
+from fleetbuild.toolchains.cuda import Gcc
+from fleetbuild.toolchains.pytorch import SVE_GCC
 
 TABLE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "macros.yml").read_text())
 CROSS = "aarch64-linux-gnu-"

@@ -43,7 +43,7 @@ def test_every_template_variable_is_documented() -> None:
 def test_the_documented_mirrors_are_valid_configuration() -> None:
     blocks = [block for block in BLOCKS if block not in RECIPES]
     prefixes = [list(parse_config(block).mirrors) for block in blocks]
-    archives = load("nvidia.yml")["archives"]["address"]
+    archives = load("nvidia.yml", "fleetbuild.toolchains")["archives"]["address"]
     assert prefixes == [["https://github.com/"], [archives]]
 
 

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from fleetbuild.hardware.pytorch import TORCHES, find_torch
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Target, TargetLibc
 from fleetbuild.recipes import RecipeInput, find_recipe, render_environment, render_requires
+from fleetbuild.toolchains.pytorch import TORCHES, find_torch
 
 FACTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("torch_requires.yml").read_text())
 OURS = {"numpy"}  # torch works without it, and hardly anybody does

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from fleetbuild.hardware.nvidia import toolkit_archives, toolkit_requirements
 from fleetbuild.recipes import (
     RecipeInput,
     find_recipe,
@@ -16,6 +15,7 @@ from fleetbuild.recipes import (
     render_not_buildable,
     render_settings,
 )
+from fleetbuild.toolchains.nvidia import toolkit_archives, toolkit_requirements
 from tests.factories.plans import make_target
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.gpus import SMS
+from fleetbuild.toolchains.cuda import runs_on
 from tests.factories.role_modules import plugin
 
 TOLD = plugin("plugin_utils.known_failures").explaining({}, {"inventory_hostname": "n1"})

@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from fleetbuild.hardware.cuda import Gcc
-from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Container, Facts, Python, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.plan import PlannedBuilder
 from fleetbuild.models.problem import Problem
-from fleetbuild.plan.decide.compatibility.compilers import (
-    CompilerNeed,
-    additional_gcc,
-    lacks_compiler,
-)
-from fleetbuild.plan.decide.compatibility.toolkits import Toolkit, glibc_problem
 from fleetbuild.plan.decide.eligibility import Eligibility
 from fleetbuild.plan.decide.groups import BUILDER_RANK, DraftGroup, builder_rank, libc_of
 from fleetbuild.plan.decide.wheels.requires import jobs_on
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.compilers import (
+    CompilerNeed,
+    additional_gcc,
+    lacks_compiler,
+)
+from fleetbuild.toolchains.cuda import Gcc
+from fleetbuild.toolchains.pytorch import python_of
+from fleetbuild.toolchains.toolkits import Toolkit, glibc_problem
 
 _SHOWN = 5  # nodes whose refusal a reason gives in full
 _MAX_BUILDERS = 5  # a build that fails on five machines fails on the sixth

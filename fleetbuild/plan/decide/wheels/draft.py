@@ -13,16 +13,8 @@ from types import MappingProxyType
 from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import BlockedError, ConfigError, RecipeError
-from fleetbuild.hardware.cuda import Gcc, is_jetson
-from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.models._base import Frozen
-from fleetbuild.plan.decide.compatibility.constraints import joined
-from fleetbuild.plan.decide.compatibility.toolkits import (
-    Toolkit,
-    compiler_needed,
-    lacking_libraries,
-)
 from fleetbuild.plan.decide.group_fleet import GroupedFleet
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package, versions_of
@@ -36,6 +28,14 @@ from fleetbuild.plan.decide.wheels.keys import wheel_version
 from fleetbuild.plan.decide.wheels.published import PublishedChoice, PublishedChoices
 from fleetbuild.recipes import RecipeInput
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.constraints import joined
+from fleetbuild.toolchains.cuda import Gcc, is_jetson
+from fleetbuild.toolchains.pytorch import find_torch
+from fleetbuild.toolchains.toolkits import (
+    Toolkit,
+    compiler_needed,
+    lacking_libraries,
+)
 
 
 class DraftWheel(Frozen):

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Floors, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.models.plan import toolkit_origin
-from fleetbuild.plan.decide.compatibility.compilers import CompilerNeed, flags_for
 from fleetbuild.plan.decide.requests import locked_archives, toolkit_request
 from fleetbuild.plan.decide.resolution import MISSING, Locks
 from fleetbuild.plan.decide.wheels.draft import DraftWheel
@@ -30,6 +29,7 @@ from fleetbuild.recipes import (
     render_settings,
 )
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.compilers import CompilerNeed, flags_for
 
 StoreView = Mapping[str, Sequence[Floors]]  # artifact key -> floors of its stored wheels
 

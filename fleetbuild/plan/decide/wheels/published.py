@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleetbuild.hardware.cuda import runs_on, serves
-from fleetbuild.hardware.pytorch import COMPANIONS, find_torch
-from fleetbuild.hardware.rocm import has_rocm_code, rocm_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, LockedFile, Target
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import Code
 from fleetbuild.plan.decide.packages import Package
+from fleetbuild.toolchains.cuda import runs_on, serves
+from fleetbuild.toolchains.pytorch import COMPANIONS, find_torch
+from fleetbuild.toolchains.rocm import has_rocm_code, rocm_of
 
 
 class PublishedChoice(Frozen):

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from fleetbuild.hardware.cuda import Gcc, is_jetson
-from fleetbuild.hardware.pytorch import python_of
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Container, Facts, LockedFile, Requires, Target
-from fleetbuild.plan.decide.compatibility.compilers import (
+from fleetbuild.recipes import Recipe
+from fleetbuild.text import version_key
+from fleetbuild.toolchains.compilers import (
     CompilerNeed,
     compiler_for,
     compiler_in_image,
     missing_compiler,
     required_compiler,
 )
-from fleetbuild.plan.decide.compatibility.constraints import joined
-from fleetbuild.plan.decide.compatibility.toolkits import (
+from fleetbuild.toolchains.constraints import joined
+from fleetbuild.toolchains.cuda import Gcc, is_jetson
+from fleetbuild.toolchains.pytorch import python_of
+from fleetbuild.toolchains.toolkits import (
     Toolkit,
     glibc_problem,
     lacking_libraries,
 )
-from fleetbuild.recipes import Recipe
-from fleetbuild.text import version_key
 
 
 def requires_of(

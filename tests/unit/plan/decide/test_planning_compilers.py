@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from fleetbuild.hardware.compilers import packaged_gccs
-from fleetbuild.hardware.cuda import Gcc
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Os
-from fleetbuild.plan.decide.compatibility.compilers import (
+from fleetbuild.toolchains.compilers import (
     CompilerNeed,
     additional_gcc,
     compiler_for,
     flags_for,
     lacks_compiler,
     missing_compiler,
+    packaged_gccs,
     required_compiler,
 )
+from fleetbuild.toolchains.cuda import Gcc
 from tests.factories.fleets import facts, package, planned, recipe_of
 
 BF16 = package("bf", recipe=recipe_of("bf", "avx2", "avx512bf16", more="sources: [sdist]\n"))

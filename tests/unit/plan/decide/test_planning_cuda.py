@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.cli.show.plan import plan_ending
-from fleetbuild.hardware.cuda import compiles_for, serves
 from fleetbuild.hardware.gpus import SMS
-from fleetbuild.hardware.nvidia import toolkit_archives
-from fleetbuild.hardware.pytorch import find_torch
 from fleetbuild.models import Config, Gpu
 from fleetbuild.plan.decide.requests import dependency_request, toolkit_request
 from fleetbuild.plan.decide.resolution import Resolution, Source
 from fleetbuild.plan.decide.wheels.keys import artifact_key
 from fleetbuild.plan.explain import explain_node
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.cuda import compiles_for, serves
+from fleetbuild.toolchains.nvidia import toolkit_archives
+from fleetbuild.toolchains.pytorch import find_torch
 from tests.factories.fleets import (
     answers,
     drafted,

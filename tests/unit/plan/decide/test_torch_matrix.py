@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fleetbuild.hardware.pytorch import NEWEST, TORCHES
+from fleetbuild.toolchains.pytorch import NEWEST, TORCHES
 from tests.torch_matrix import MACHINES, MATRIX, VERSIONS, cell, machines
 
 pytestmark = pytest.mark.no_cover

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from fleetbuild.hardware.cuda import TOOLKITS, Gcc, compiles_for
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import SMS
-from fleetbuild.hardware.pytorch import (
+from fleetbuild.text import version_key
+from fleetbuild.toolchains.cuda import TOOLKITS, Gcc, compiles_for
+from fleetbuild.toolchains.pytorch import (
     COMPANIONS,
     NEWEST,
     OLDEST,
@@ -20,9 +21,8 @@ from fleetbuild.hardware.pytorch import (
     python_of,
     wanted_torch,
 )
-from fleetbuild.text import version_key
 
-_DATA = load("pytorch.yml")
+_DATA = load("pytorch.yml", "fleetbuild.toolchains")
 _GRADES = {"measured", "documented", "reported", "inferred"}
 _EACH = pytest.mark.parametrize("name", TORCHES)
 

@@ -9,14 +9,36 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from fleetbuild.hardware.compilers import packaged_gccs
-from fleetbuild.hardware.cuda import Gcc
+from fleetbuild.hardware.data import load
 from fleetbuild.hardware.flags import flags, known_since, unknown_features
 from fleetbuild.hardware.rungs import Rung
 from fleetbuild.models import Facts
-from fleetbuild.plan.decide.compatibility.constraints import joined
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.constraints import joined
+from fleetbuild.toolchains.cuda import Gcc
+
+_PACKAGED = load("gcc_packages.yml", "fleetbuild.toolchains")
+
+
+@dataclass(frozen=True)
+class PackagedGccs:
+    """Major versions of gcc. `default` is None if unknown."""
+
+    default: str | None = None
+    additional: tuple[str, ...] = ()  # oldest first
+
+
+@cache  # asked several times for each node of a plan
+def packaged_gccs(distribution: str | None, version: str | None) -> PackagedGccs:
+    """Return the gcc versions of a distribution, by ID and VERSION_ID of its os-release."""
+    releases, parts = _PACKAGED.get(distribution or "", {}), (version or "").split(".")
+    fronts = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    row = next((releases[front] for front in fronts if front in releases), None)
+    if row is None:
+        return PackagedGccs()
+    return PackagedGccs(str(row["default"]), tuple(map(str, sorted(row["beside"]))))
 
 
 @dataclass(frozen=True)

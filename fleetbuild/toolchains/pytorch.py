@@ -11,9 +11,9 @@ from typing import Any, Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from fleetbuild.hardware.cuda import TOOLKITS, minor, runs_on
 from fleetbuild.hardware.data import load
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.cuda import TOOLKITS, minor, runs_on
 
 Evidence = Literal["released", "reported", "buildable"]
 EVIDENCE: tuple[Evidence, ...] = ("released", "reported", "buildable")  # the best first
@@ -177,7 +177,7 @@ def _release(row: dict[str, Any]) -> Release:
     return Release(row["status"], row["cudnn"], sms)
 
 
-_DATA = load("pytorch.yml")
+_DATA = load("pytorch.yml", "fleetbuild.toolchains")
 TORCHES: dict[str, Torch] = {name: _torch(name, row) for name, row in _DATA["torch"].items()}
 COMPANIONS: dict[str, dict[str, SpecifierSet]] = {  # name -> its version -> the torch it requires
     name: {version: SpecifierSet(wanted) for version, wanted in table["torch"].items()}

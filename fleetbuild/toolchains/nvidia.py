@@ -8,13 +8,13 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
-from fleetbuild.hardware.cuda import is_jetson
 from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import sm_order
-from fleetbuild.hardware.pytorch import Torch
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.cuda import is_jetson
+from fleetbuild.toolchains.pytorch import Torch
 
-_DATA = load("nvidia.yml")
+_DATA = load("nvidia.yml", "fleetbuild.toolchains")
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fleetbuild.hardware.nvidia import (
+from fleetbuild.toolchains.nvidia import (
     NvidiaWheels,
     toolkit_archives,
     toolkit_requirements,
     wheels_for,
 )
-from fleetbuild.hardware.pytorch import TORCHES, Torch, find_torch
+from fleetbuild.toolchains.pytorch import TORCHES, Torch, find_torch
 
 
 @pytest.mark.parametrize("torch", TORCHES.values(), ids=TORCHES)

@@ -9,17 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fleetbuild.hardware.cuda import TOOLKITS, compiles_for
-from fleetbuild.hardware.pytorch import (
-    COMPANIONS,
-    TORCHES,
-    Evidence,
-    Torch,
-    companion_for,
-    python_of,
-)
 from fleetbuild.models import Python
-from fleetbuild.plan.decide.compatibility.constraints import (
+from fleetbuild.text import named_path, version_key
+from fleetbuild.toolchains.constraints import (
     Combination,
     conflict,
     joined,
@@ -29,7 +21,15 @@ from fleetbuild.plan.decide.compatibility.constraints import (
     unknown_sms,
     wrong_python,
 )
-from fleetbuild.text import named_path, version_key
+from fleetbuild.toolchains.cuda import TOOLKITS, compiles_for
+from fleetbuild.toolchains.pytorch import (
+    COMPANIONS,
+    TORCHES,
+    Evidence,
+    Torch,
+    companion_for,
+    python_of,
+)
 
 _EVIDENCE_TEXT: dict[Evidence, str] = {
     "released": "is the newest that PyTorch releases",

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from fleetbuild.hardware.cuda import TOOLKITS, compiles_for, minor, serves
 from fleetbuild.hardware.gpus import SMS
-from fleetbuild.hardware.nvidia import toolkit_archives, toolkit_requirements
-from fleetbuild.hardware.pytorch import EVIDENCE, TORCHES, Torch, find_torch
 from fleetbuild.models import Facts
 from fleetbuild.models.problem import Problem
-from fleetbuild.plan.decide.compatibility.toolkits import (
+from fleetbuild.text import version_key
+from fleetbuild.toolchains.cuda import TOOLKITS, compiles_for, minor, serves
+from fleetbuild.toolchains.nvidia import toolkit_archives, toolkit_requirements
+from fleetbuild.toolchains.pytorch import EVIDENCE, TORCHES, Torch, find_torch
+from fleetbuild.toolchains.toolkits import (
     Toolkit,
     choose_toolkit,
     compiler_needed,
     node_incompatibility,
     package_incompatibility,
 )
-from fleetbuild.text import version_key
 from tests.factories.data import seed_fleet
 from tests.factories.fleets import facts, package, planned, python
 

@@ -12,8 +12,23 @@ from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
 
-from fleetbuild.hardware.cuda import TOOLKITS, Gcc, glibc_limit, is_jetson, minor
-from fleetbuild.hardware.pytorch import (
+from fleetbuild.models import Facts, Python
+from fleetbuild.models._base import Frozen
+from fleetbuild.models.problem import Problem
+from fleetbuild.text import count, version_key
+from fleetbuild.toolchains.alternatives import nearest_alternative
+from fleetbuild.toolchains.compilers import gccs_beside
+from fleetbuild.toolchains.constraints import (
+    Combination,
+    combination_of,
+    joined,
+    no_toolkit,
+    sentence,
+    sm_list,
+    wrong_python,
+)
+from fleetbuild.toolchains.cuda import TOOLKITS, Gcc, glibc_limit, is_jetson, minor
+from fleetbuild.toolchains.pytorch import (
     COMPANIONS,
     NEWEST,
     OLDEST,
@@ -28,21 +43,6 @@ from fleetbuild.hardware.pytorch import (
     public_version,
     wanted_torch,
 )
-from fleetbuild.models import Facts, Python
-from fleetbuild.models._base import Frozen
-from fleetbuild.models.problem import Problem
-from fleetbuild.plan.decide.compatibility.alternatives import nearest_alternative
-from fleetbuild.plan.decide.compatibility.compilers import gccs_beside
-from fleetbuild.plan.decide.compatibility.constraints import (
-    Combination,
-    combination_of,
-    joined,
-    no_toolkit,
-    sentence,
-    sm_list,
-    wrong_python,
-)
-from fleetbuild.text import count, version_key
 
 
 class Toolkit(Frozen):

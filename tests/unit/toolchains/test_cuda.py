@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fleetbuild.hardware.cuda import (
+from fleetbuild.hardware.data import load
+from fleetbuild.hardware.gpus import SMS
+from fleetbuild.toolchains.cuda import (
     TOOLKITS,
     Gcc,
     compiles_for,
@@ -15,10 +17,8 @@ from fleetbuild.hardware.cuda import (
     serves,
     version_key,
 )
-from fleetbuild.hardware.data import load
-from fleetbuild.hardware.gpus import SMS
 
-_DATA = load("cuda.yml")
+_DATA = load("cuda.yml", "fleetbuild.toolchains")
 _GRADES = {"measured", "documented", "secondary", "inferred"}
 
 

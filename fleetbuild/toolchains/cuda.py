@@ -58,7 +58,7 @@ def _toolkit(version: str, row: dict[str, Any]) -> CudaToolkit:
     return CudaToolkit(version, row["driver"], row["own_driver"], gcc, source, row["evidence"])
 
 
-_DATA = load("cuda.yml")
+_DATA = load("cuda.yml", "fleetbuild.toolchains")
 TOOLKITS: dict[str, CudaToolkit] = {  # oldest first
     version: _toolkit(version, row) for version, row in _DATA["toolkits"].items()
 }

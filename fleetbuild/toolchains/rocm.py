@@ -7,7 +7,8 @@ import re
 from fleetbuild.hardware.data import load
 from fleetbuild.text import version_key
 
-_GPUS = {rocm: names.split() for rocm, names in load("rocm.yml")["pytorch"].items()}
+_DATA = load("rocm.yml", "fleetbuild.toolchains")
+_GPUS = {rocm: names.split() for rocm, names in _DATA["pytorch"].items()}
 # AMD's own indexes (TheRock) have one address for each family: gfx1151, gfx120X-all, gfx94X-dcgpu.
 _FAMILY = re.compile(r"/(gfx[0-9a-f]{2,4})(X?)(?:-[a-z]+)?/", re.ASCII)
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from fleetbuild.hardware.cuda import TOOLKITS, is_jetson, minor, newest_for_driver
 from fleetbuild.hardware.gpus import SMS, sm_order
-from fleetbuild.hardware.nvidia import toolkit_archives, toolkit_requirements
-from fleetbuild.hardware.pytorch import EVIDENCE, Evidence, Torch, find_torch, python_of
 from fleetbuild.models import Facts
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.cuda import TOOLKITS, is_jetson, minor, newest_for_driver
+from fleetbuild.toolchains.nvidia import toolkit_archives, toolkit_requirements
+from fleetbuild.toolchains.pytorch import EVIDENCE, Evidence, Torch, find_torch, python_of
 
 OLDEST, *_, NEWEST = TOOLKITS
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fleetbuild.hardware.cuda import runs_on
 from fleetbuild.hardware.flags import features_of_flags
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.models import PlannedWheel
 from fleetbuild.models.problem import Problem
-from fleetbuild.plan.decide.compatibility.constraints import joined, sm_list
 from fleetbuild.plan.decide.wheels.draft import DraftWheel
 from fleetbuild.recipes import render_environment
+from fleetbuild.toolchains.constraints import joined, sm_list
+from fleetbuild.toolchains.cuda import runs_on
 
 _LIST = "TORCH_CUDA_ARCH_LIST"
 _SM = re.compile(r"(\d{1,2}\.\d[af]?)(?:\(\d{1,2}\.\d\))?(\+PTX)?", re.ASCII)
