@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,9 @@ def test_gpu_code_is_built_without_an_installed_cuda(lab: Lab, tmp_path: Path) -
     rows = catalogue(lab, tmp_path, [f"cuda-saxpy @ {SOURCE}"], targets)
     assert {row["target"]["sms"][0] for row in rows} == {"8.6", "9.0"}
     assert_code(tmp_path, rows)
-    assert install(tmp_path, "pip", targets[0], "import cuda_saxpy; print('loaded')") == "loaded"
+    if sys.version_info[:2] == (3, 11):  # as the nodes' Python: elsewhere the wheel does not fit
+        said = install(tmp_path, "pip", targets[0], "import cuda_saxpy; print('loaded')")
+        assert said == "loaded"
 
 
 @pytest.mark.long
