@@ -15,7 +15,6 @@ from fleetbuild.models import Event, NodeResult, OnEvent, Stage
 if TYPE_CHECKING:
     from fleetbuild.ansible import HostRun, TaskEvent
 
-_NO_FOLDER = "create temporary directory"
 _NO_FOLDER_FIX = "Give the login user a home that it can write, or set ansible_remote_tmp."
 _BECOME = re.compile(r"\b(?:become|sudo)\b")
 _BECOME_FIX = (
@@ -41,7 +40,7 @@ def fix_of(message: str) -> str:
     """Return what to do about what Ansible said of a node; nothing if that is not known."""
     if is_disk_full(message):
         return FULL_FIX
-    if _NO_FOLDER in message:
+    if "create temporary directory" in message:
         return _NO_FOLDER_FIX
     return _BECOME_FIX if _BECOME.search(message) else ""
 
@@ -93,6 +92,9 @@ def result_without_reply(
             log=host.log or None,
         )
     message = (failure.reason if failure else "") or (host.message if host else "")
+    if host and host.state == "unreachable":  # no folder can be made there
+        full = "The disk is full: " if is_disk_full(message) else ""
+        message = f"{full}{message.rstrip('.')}{_release_after_loss(host, serving)}."
     return NodeResult(
         node=name,
         group=group,

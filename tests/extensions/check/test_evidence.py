@@ -38,7 +38,7 @@ dependencies = ["dep"]
 @pytest.fixture
 def site(index):
     """An index with a source that requires a wheel of unknown code."""
-    make_wheel(index, "dep", tag="cp311-cp311-manylinux_2_28_x86_64")
+    make_wheel(index, "dep", tag="py3-none-manylinux_2_28_x86_64")
     make_sdist(index, "pkg", pyproject=PROJECT)
     return index
 
