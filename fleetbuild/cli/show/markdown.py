@@ -18,6 +18,10 @@ def table_lines(table: Table) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Return a text that Markdown shows as it is; a line end becomes a break."""
-    marked = re.sub(r"([\\|*_`\[\]()@#~])", r"\\\1", text.replace("&", "&amp;"))
-    return marked.replace("<", "&lt;").replace("\n", "<br>")
+    """Return a text that Markdown shows as it is; a line end becomes a break.
+
+    GitHub looks for mentions and issues in what Markdown has made, where a backslash is gone.
+    """
+    marked = re.sub(r"([\\|*_`\[\]()~])", r"\\\1", text.replace("&", "&amp;"))
+    shown = marked.replace("<", "&lt;").replace("\n", "<br>")
+    return re.sub(r"(@|#(?=\d))", r"\1<!-- -->", shown)

@@ -377,7 +377,7 @@ def test_a_wheel_that_two_groups_share_is_not_said_to_be_built_by_a_named_builde
 
 
 def test_a_plan_as_markdown_is_its_count_with_the_rest_folded():
-    hostile = PlannedNode(state="blocked", reason="</details> `x` | y\nz", fix="look")
+    hostile = PlannedNode(state="blocked", reason="</details> `x` | y\nz @all #7", fix="look")
     made = plan(nodes={"a": hostile})
     lines = report.markdown_lines(made)
     assert lines[0] == f"**{report.summary_line(made)}**"
@@ -386,4 +386,4 @@ def test_a_plan_as_markdown_is_its_count_with_the_rest_folded():
     (head,) = (at for at, line in enumerate(lines) if "| group |" in line)
     rows = [line for line in lines[head:] if line.startswith("|")]
     assert len({line.replace(r"\|", "").count("|") for line in rows}) == 1
-    assert r"&lt;/details> \`x\` \| y" in rows[-1]
+    assert r"&lt;/details> \`x\` \| y z @<!-- -->all #<!-- -->7" in rows[-1].replace("<br>", " ")
