@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 def table_lines(table: Table) -> list[str]:
     """Return a table as Markdown."""
-    head = [str(column.header) for column in table.columns]
-    rows = zip(*(map(str, column.cells) for column in table.columns), strict=True)
-    body = [f"| {' | '.join(escaped(cell) or ' ' for cell in row)} |" for row in (head, *rows)]
-    return [body[0], "|---" * len(head) + "|", *body[1:]]
+    columns = [[column.header, *column.cells] for column in table.columns]
+    cells = ([escaped(str(cell)) or " " for cell in row] for row in zip(*columns, strict=True))
+    head, *rows = [f"| {' | '.join(row)} |" for row in cells]
+    return [head, "|---" * len(columns) + "|", *rows]
 
 
 def escaped(text: str) -> str:
@@ -22,6 +22,6 @@ def escaped(text: str) -> str:
 
     GitHub looks for mentions and issues in what Markdown has made, where a backslash is gone.
     """
-    marked = re.sub(r"([\\|*_`\[\]()~])", r"\\\1", text.replace("&", "&amp;"))
-    shown = marked.replace("<", "&lt;").replace("\n", "<br>")
-    return re.sub(r"(@|#(?=\d))", r"\1<!-- -->", shown)
+    plain = text.replace("&", "&amp;").replace("<", "&lt;")
+    marked = re.sub(r"([\\|*_`\[\]()~])", r"\\\1", plain).replace("\n", "<br>")
+    return re.sub(r"(@|#(?=\d))", r"\1<!-- -->", marked)

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from fleetbuild.cli.hints import of_this_run
-from fleetbuild.text import HIDDEN, age, clean, count, fold, natural_order
+from fleetbuild.text import age, clean, count, fold, natural_order
 
 __all__ = [
-    "HIDDEN",
     "Trouble",
     "advice",
     "age",
