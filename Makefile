@@ -102,7 +102,7 @@ READERS ?= probe captures plan wheel manifest kubeconfig
 
 # The guests are in a folder of their own; without it the core must do its whole job.
 CORE := .cache/core
-CORE_TESTS := $(addprefix tests/unit/,apply models plan recipes store test_config.py test_extension.py test_fleet.py)
+CORE_TESTS := $(addprefix tests/unit/,apply models plan recipes store toolchains test_config.py test_extension.py test_fleet.py)
 
 core: setup ## the core without fleetbuild/extensions: its tests, and a wheel built and served on this machine
 	@echo "== the core alone, in $(CORE)"
