@@ -12,24 +12,6 @@ from fleetbuild.probe.probing import PER_BASTION, Probed, probe, run_all
 from fleetbuild.probe.transport.process import LocalTransport
 
 
-class Sleeper:
-    def __init__(self, seconds: float, bastion: str | None = None) -> None:
-        self.seconds, self.bastion = seconds, bastion
-        self.given_up = threading.Event()
-        self.slept_out = False
-
-    def run(self, admitted: Callable[[str | None], None]) -> str:
-        admitted(self.bastion)
-        with COUNT:
-            if self.seconds < 0:
-                raise ValueError(self.seconds)
-            self.slept_out = not self.given_up.wait(self.seconds)
-            return "done" if self.slept_out else "late"
-
-    def abandon(self) -> None:
-        self.given_up.set()
-
-
 class Counter:
     """How many are at work at once."""
 
@@ -47,17 +29,34 @@ class Counter:
             self.now -= 1
 
 
-COUNT = Counter()
+class Sleeper:
+    count = Counter()
+
+    def __init__(self, seconds: float, bastion: str | None = None) -> None:
+        self.seconds, self.bastion = seconds, bastion
+        self.given_up = threading.Event()
+        self.slept_out = False
+
+    def run(self, admitted: Callable[[str | None], None]) -> str:
+        admitted(self.bastion)
+        with self.count:
+            if self.seconds < 0:
+                raise ValueError(self.seconds)
+            self.slept_out = not self.given_up.wait(self.seconds)
+            return "done" if self.slept_out else "late"
+
+    def abandon(self) -> None:
+        self.given_up.set()
 
 
 def go(jobs: list[Sleeper], *, at_once: int = 64, timeout: float = 5) -> dict[int, object]:
-    COUNT.most = 0
+    Sleeper.count = Counter()  # those that an earlier test abandoned may still be at work
     return dict(run_all(jobs, at_once=at_once, timeout=timeout, late=lambda: "gone"))
 
 
 def test_all_jobs_end_and_the_number_at_once_is_limited() -> None:
     assert go([Sleeper(0.02) for _ in range(20)], at_once=4) == dict.fromkeys(range(20), "done")
-    assert COUNT.most == 4
+    assert Sleeper.count.most == 4
 
 
 def test_a_late_job_is_abandoned_and_frees_its_slot() -> None:
@@ -69,7 +68,7 @@ def test_a_late_job_is_abandoned_and_frees_its_slot() -> None:
 def test_a_bastion_lets_eight_through_and_waiting_there_costs_no_deadline() -> None:
     jobs = [Sleeper(0.4, "bastion") for _ in range(3 * PER_BASTION)]
     assert set(go(jobs, timeout=1).values()) == {"done"}
-    assert COUNT.most == PER_BASTION
+    assert Sleeper.count.most == PER_BASTION
 
 
 def test_an_exception_in_a_job_is_its_outcome() -> None:
