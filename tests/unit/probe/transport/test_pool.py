@@ -50,7 +50,7 @@ class Sleeper:
 
 
 def go(jobs: list[Sleeper], *, at_once: int = 64, timeout: float = 5) -> dict[int, object]:
-    Sleeper.count = Counter()  # those that an earlier test abandoned may still be at work
+    Sleeper.count = Counter()  # abandoned jobs of an earlier test may still be at work
     return dict(run_all(jobs, at_once=at_once, timeout=timeout, late=lambda: "gone"))
 
 
