@@ -70,8 +70,8 @@ Use = Annotated[
     typer.Option(
         "--use",
         metavar="CODE",
-        help="With --emulate, also run this Python code, or file of it, with each package that it"
-        " imports.",
+        help="Needs --emulate. Run also this Python code, or the code in this file, for each"
+        " checked package that it imports.",
     ),
 ]
 Core = Annotated[
