@@ -92,8 +92,8 @@ def markdown_lines(plan: Plan) -> list[str]:
     counts = summary_line(plan)
     lines = (*shared_lines(plan), *(line for line in plan_ending(plan) if line != counts))
     folded = [*table_lines(_table(plan)), "", *(f"- {escaped(line)}" for line in lines)]
-    title = f"<details>\n<summary>{escaped(heading(plan))}</summary>\n"
-    return [f"**{escaped(counts)}**", "", title, *folded, "", "</details>"]
+    title = f"<summary>{escaped(heading(plan))}</summary>"
+    return [f"**{escaped(counts)}**", "", "<details>", title, "", *folded, "", "</details>"]
 
 
 def plan_ending(
