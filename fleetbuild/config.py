@@ -71,7 +71,7 @@ def with_absolute_playbooks(config: Config, folder: Path) -> Config:
     hooks = {}
     for name in ("before", "after"):
         hook: Hook | None = getattr(config.rollout, name)
-        if hook and hook.playbook:
+        if hook:
             path = (folder / hook.playbook).expanduser().absolute()
             if not path.is_file():
                 raise ConfigError(

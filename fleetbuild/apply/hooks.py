@@ -8,19 +8,15 @@ result for each. The journal holds which nodes are between both hooks, so that t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
 
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.errors import BlockedError
 from fleetbuild.models import NodeResult
 from fleetbuild.models.config import Hook
-from fleetbuild.models.hooks import HookCall, HookFailure, HookName
+from fleetbuild.models.hooks import HookCall, HookFailure, HookName, SwitchingNode
 
 Switch = Callable[[Sequence[str]], Mapping[str, NodeResult]]
-_GROUPS_AT_ONCE = 8
 _AFTER_FIX = (
     "Run what rollout.after does by hand, or correct it and run the same apply again, which repeats"
     " it."
@@ -36,7 +32,7 @@ def check_hooks(run: Run) -> None:
     """Refuse a plan whose hooks name playbooks that do not exist."""
     rollout = run.plan.rollout
     for name, hook in (("before", rollout.before), ("after", rollout.after)):
-        if hook and hook.playbook and not run.tools.hook_exists(hook):
+        if hook and not run.tools.hook_exists(hook):
             raise BlockedError(
                 f"rollout.{name} names the playbook {hook.playbook}, which does not exist.",
                 "Put it there, or plan again: fleetbuild plan INVENTORY",
@@ -95,28 +91,22 @@ def finish_hooks(run: Run, progress: Progress, earlier: Collection[str]) -> Prog
 
 
 def _call(run: Run, hook: Hook, name: HookName, nodes: Sequence[str]) -> Mapping[str, HookFailure]:
-    """Run a hook for these nodes, for all groups at the same time; return the failures by node."""
+    """Run a hook for these nodes of all groups; return the failures by node."""
+    if not nodes:
+        return {}
     groups = run.plan.groups_by_node
-    members: dict[str, list[str]] = {}
     for node in nodes:
         message = f"running rollout.{name}: {hook}"
         run.tell("activate", "progress", message, node=node, group=groups[node].name)
-        members.setdefault(groups[node].name, []).append(node)
-    calls = [
-        HookCall(
-            name=name,
-            hook=hook,
-            group=group,
-            release=run.plan.release,
-            release_id=str(groups[some[0]].release_id),
-            nodes={node: run.plan.nodes[node].kubernetes_node or node for node in some},
+    about = {
+        node: SwitchingNode(
+            group=groups[node].name,
+            release_id=str(groups[node].release_id),
+            kubernetes_node=run.plan.nodes[node].kubernetes_node or node,
         )
-        for group, some in members.items()
-    ]
-    failures = run_in_parallel(
-        [partial(run.tools.hook, call) for call in calls], _GROUPS_AT_ONCE, run.tools.stop
-    )
-    return {node: failure for some in failures for node, failure in some.items()}
+        for node in nodes
+    }
+    return run.tools.hook(HookCall(name=name, hook=hook, release=run.plan.release, nodes=about))
 
 
 def _not_switched(run: Run, name: str, failure: HookFailure) -> NodeResult:
@@ -136,31 +126,3 @@ def _left_drained(result: NodeResult, failure: HookFailure) -> NodeResult:
     return result.model_copy(
         update={"reason": reason, "fix": _AFTER_FIX, "log": failure.log, "hook_failed": True}
     )
-
-
-T = TypeVar("T")
-
-
-def run_in_parallel(
-    jobs: Sequence[Callable[[], T]], most: int, stop: Callable[[], None]
-) -> list[T]:
-    """Run the jobs, at most `most` at a time; return their results in order.
-
-    An exception is raised after the other jobs have ended. Ctrl-C calls `stop`, which must end the
-    running jobs.
-    """
-    if min(len(jobs), most) <= 1:
-        return [job() for job in jobs]
-    with ThreadPoolExecutor(most, thread_name_prefix="fleetbuild-group") as pool:
-        futures: list[Future[T]] = []
-        try:
-            futures += map(pool.submit, jobs)
-            errors = [future.exception() for future in futures]
-            if error := next(filter(None, errors), None):
-                raise error
-        except KeyboardInterrupt:
-            stop()
-            for future in futures:
-                future.cancel()
-            raise
-    return [future.result() for future in futures]

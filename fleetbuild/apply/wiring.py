@@ -16,7 +16,6 @@ from posixpath import normpath
 from typing import Any
 
 from fleetbuild.ansible import Playbooks, Secrets
-from fleetbuild.ansible.hook_commands import run_commands
 from fleetbuild.ansible.role_results import AnyReply
 from fleetbuild.ansible.settings import interpreter_for_modules
 from fleetbuild.apply.audit import audit_findings
@@ -93,8 +92,6 @@ class FleetAccess:
 
     def run_hook(self, call: HookCall) -> Mapping[str, HookFailure]:
         """Run a hook for its nodes; return the failures by node."""
-        if call.hook.playbook is None:
-            return run_commands(call, self.state.root / "runs", self.stopping.is_set)
         until = time.monotonic() + call.hook.timeout
         try:
             hosts = replace(
@@ -109,7 +106,8 @@ class FleetAccess:
         except KeyboardInterrupt:
             if self.stopping.is_set() or time.monotonic() <= until:
                 raise
-            return dict.fromkeys(call.nodes, HookFailure(reason=f"{call.too_late}."))
+            late = HookFailure(reason=f"it did not end within {call.hook.timeout} s.")
+            return dict.fromkeys(call.nodes, late)
         return {
             name: HookFailure(reason=host.message or "unreachable", log=host.log or None)
             for name, host in hosts.items()
@@ -150,7 +148,7 @@ def apply_tools(access: FleetAccess, config: Config, follower: Follower) -> Tool
         follower=follower,
         written=partial(_written, store, config),
         hook=access.run_hook,
-        hook_exists=lambda hook: Path(str(hook.playbook)).is_file(),
+        hook_exists=lambda hook: Path(hook.playbook).is_file(),
         allow_files=indexes.allow_files,
         stop=access.stopping.set,
         sign=next(filter(None, signers), None),

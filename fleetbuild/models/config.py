@@ -160,32 +160,19 @@ class Install(Frozen):
 
 
 class Hook(Frozen):
-    """What runs for each node before or after it switches to another release."""
+    """What runs on nodes before or after they switch to another release."""
 
-    command: str | None = Field(
-        None,
+    playbook: str = Field(
         min_length=1,
-        description="a shell command, run on this machine; FLEETBUILD_NODE in its environment is "
-        "the node, FLEETBUILD_KUBERNETES_NODE its name in Kubernetes",
-    )
-    playbook: str | None = Field(
-        None,
-        min_length=1,
-        description="in place of a command: a playbook, run on the nodes by this inventory; its "
-        "path is relative to fleetbuild.yml",
+        description="a playbook, run on the nodes by this inventory; its path is relative to "
+        "fleetbuild.yml",
     )
     timeout: int = Field(
         300, ge=1, le=86400, description="seconds after which it is ended and counts as failed"
     )
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Hook:
-        if (self.command is None) == (self.playbook is None):
-            raise ValueError("either command: or playbook: belongs here")
-        return self
-
     def __str__(self) -> str:
-        return f"playbook {self.playbook}" if self.playbook else str(self.command)
+        return f"playbook {self.playbook}"
 
 
 class Rollout(Frozen):

@@ -1,4 +1,4 @@
-"""Calls of hooks around the switch of a node, and their failures."""
+"""Calls of hooks around the switch of nodes, and their failures."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from fleetbuild.models.config import Hook
 HookName = Literal["before", "after"]
 
 
+class SwitchingNode(Frozen):
+    """What a hook may want to know of a node."""
+
+    group: str
+    release_id: str
+    kubernetes_node: str
+
+
 class HookCall(Frozen):
-    """A hook to run for some nodes of one group."""
+    """A hook to run for the nodes of one step."""
 
     name: HookName
     hook: Hook
-    group: str
     release: str
-    release_id: str
-    nodes: dict[str, str]  # node -> its name in Kubernetes
-
-    @property
-    def too_late(self) -> str:
-        """Why it failed, if it did not end in time."""
-        return f"it did not end within {self.hook.timeout} s"
+    nodes: dict[str, SwitchingNode]
 
 
 class HookFailure(Frozen):

@@ -22,7 +22,8 @@ DRAIN = """
   vars: {log: /tmp/drained, hook: "{{ fleetbuild_hook }}"}
   tasks:
     - name: Drain
-      ansible.builtin.shell: echo {{ hook.name }} {{ hook.release }} >> {{ log }}
+      ansible.builtin.shell: >-
+        echo {{ hook.name }} {{ hook.nodes[inventory_hostname].kubernetes_node }} >> {{ log }}
       no_log: true
     - name: Look at the release that serves meanwhile
       ansible.builtin.shell: (readlink /opt/fleetbuild/current || echo none) >> {{ log }}
@@ -121,7 +122,7 @@ def test_hooks_run_around_each_switch_and_nowhere_else(fleet: Fleet) -> None:
     assert fleet.serving() == [plan.groups[0].release_id] * 3
     assert log.read_text().split("\n") == [*(f"after {name}" for name in NODES), ""]
     for name in NODES:  # drained once, while nothing served yet
-        assert fleet.drained(name) == ["before default", "none"]
+        assert fleet.drained(name) == [f"before {name}", "none"]
     assert fleet.apply(plan).exit_code == 0
     assert len(log.read_text().splitlines()) == 3
     assert fleet.drained("one") == []
@@ -140,8 +141,8 @@ def test_a_group_that_stops_serves_again_what_it_served_before(fleet: Fleet) -> 
     switched = next(name for name in NODES if name != broken)
     drained = fleet.drained(switched)
     assert [line.rpartition("/")[2] for line in drained] == [
-        *("before default", before[0]),  # around the switch
-        *("before default", plan.groups[0].release_id),  # and around the way back
+        *(f"before {switched}", before[0]),  # around the switch
+        *(f"before {switched}", plan.groups[0].release_id),  # and around the way back
     ]
     python = "/opt/fleetbuild/current/bin/python"
     for name in NODES:

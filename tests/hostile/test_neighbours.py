@@ -39,7 +39,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files
 @pytest.fixture
 def plan_file(tmp_path: Path) -> Path:
     plan = runs.plan(runs.group("avx2", ["a"]))
-    hook = Hook(command="echo drained >>/tmp/log")
+    hook = Hook(playbook="/tmp/drain.yml")
     rollout = plan.rollout.model_copy(update={"before": hook})
     path = tmp_path / "plan.json"
     save_plan(with_digest(plan.model_copy(update={"rollout": rollout})), path)
@@ -67,9 +67,9 @@ def test_a_plan_of_another_user_is_refused(plan_file: Path) -> None:
         read_plan(link)
 
 
-def test_apply_shows_the_commands_of_a_saved_plan(plan_file: Path) -> None:
+def test_apply_shows_the_hooks_of_a_saved_plan(plan_file: Path) -> None:
     ended = CliRunner().invoke(app, ["apply", str(plan_file)])
-    assert "Before each switch: echo drained >>/tmp/log (at most 300 s)" in ended.output
+    assert "Before each switch: playbook /tmp/drain.yml (at most 300 s)" in ended.output
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fleetbuild.ansible import HostRun, TaskEvent
-from fleetbuild.apply import audit, build, fetch, hooks, wave
+from fleetbuild.apply import audit, build, fetch, wave
 from fleetbuild.apply.context import Run, Tools
 from fleetbuild.apply.fleet_task import run_fleet_task
 from fleetbuild.apply.rollback import rollback_task
@@ -437,7 +437,7 @@ def _audit(path: Path, wheel: PlannedWheel) -> list[str]:
 
 def replace_threads(uv: Path) -> None:
     """Let the stages use the threads of the simulation."""
-    for module in (hooks, build, fetch, audit):
+    for module in (build, fetch, audit):
         module.ThreadPoolExecutor = Pool  # type: ignore[attr-defined]
     build.SimpleQueue = Queue  # type: ignore[assignment,misc]
     audit.as_completed = in_order  # type: ignore[assignment]

@@ -226,7 +226,7 @@ class Schedule:
             "max_unreachable": chance.choice((0, 1, "25%")),
         }
         if chance.random() < 0.25:
-            rollout |= {"before": {"command": "drain"}, "after": {"command": "undrain"}}
+            rollout |= {"before": {"playbook": "drain"}, "after": {"playbook": "undrain"}}
         return Config.model_validate({"rollout": rollout})
 
     def _how_bad(self, what: str) -> str:

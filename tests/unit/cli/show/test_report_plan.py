@@ -237,7 +237,7 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
         "canary": 0,
         "serial": [1, 5, "30%"],
         "max_unreachable": 3,
-        "before": {"command": "kubectl cordon", "timeout": 60},
+        "before": {"playbook": "/etc/drain.yml", "timeout": 60},
         "after": {"playbook": "/etc/undrain.yml"},
     }
     took = {"cpu-avx2-cp311": 25.0, "gone": 900.0}
@@ -255,7 +255,7 @@ def test_the_rollout_shows_its_batches_its_limits_and_its_hooks() -> None:
             "The rollout takes about 2 min 05: 5 steps of 25 s each in cpu-avx2-cp311, as in the"
             " last apply."
         ),
-        "Before each switch: kubectl cordon (at most 60 s)",
+        "Before each switch: playbook /etc/drain.yml (at most 60 s)",
         "After each switch: playbook /etc/undrain.yml (at most 300 s)",
     ]
     alone = (group("avx2", ["n"], wheel("build", "avx2"), Installs(install=("n",))),)
