@@ -1,5 +1,6 @@
 """What follows from how a script ran on this machine and under QEMU."""
 
+import ast
 import json
 import shutil
 import signal
@@ -7,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from fleetbuild.errors import BlockedError
-from fleetbuild.extensions.check import emulate, emulated_steps
+from fleetbuild.extensions.check import emulate, emulated_steps, results
 from fleetbuild.extensions.check.emulate import read_outcome, require_emulation
 from fleetbuild.extensions.check.machine_kinds import named_kinds
 from fleetbuild.extensions.check.qemu_cpus import qemu_cpu
@@ -229,3 +231,12 @@ def test_qemu_is_asked_for_a_cpu_with_nothing_beyond():
     without = CPU_MODELS["Haswell"].features - {"fma", "sse4_1"}
     assert qemu_cpu("x86_64", without) == "Haswell-noTSX,-fma,-sse4.1"
     assert qemu_cpu("aarch64", frozenset({"asimd"})) is None
+
+
+def test_each_known_use_does_something_with_a_package() -> None:
+    """A use that only imports would let code count as tried that never ran."""
+    for package, use in results._uses().items():
+        assert package == canonicalize_name(package)
+        lines = ast.parse(use).body
+        assert emulate._imports(use), package
+        assert not all(isinstance(line, ast.Import | ast.ImportFrom) for line in lines), package
