@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from fleetbuild.ansible.silent_nodes import result_without_reply
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.hooks import check_hooks
 from fleetbuild.apply.pending import (
@@ -23,7 +24,7 @@ from fleetbuild.apply.pending import (
     wheel_identity,
 )
 from fleetbuild.errors import BlockedError, StalePlanError
-from fleetbuild.models import Facts, Node, Plan, PlannedWheel, WheelResult
+from fleetbuild.models import Facts, Node, NodeResult, Plan, PlannedWheel, WheelResult
 from fleetbuild.models.stored import StoredWheel
 from fleetbuild.text import fold
 
@@ -46,6 +47,9 @@ def check(run: Run, progress: Progress) -> Progress:
         _refuse_unsigned(run, progress)
         begun = run.journal.begun_builds()
         progress = _assign_builds(run, progress, begun)
+        if without_root := _nodes_without_root(run, progress):
+            progress = replace(progress, nodes={**progress.nodes, **without_root})
+            progress = _assign_builds(run, progress, begun)
         _refuse_missing_supplies(progress, begun)
         if warning := run.tools.follower.prepare(installs=True):
             run.tell("label", "warning", warning)
@@ -178,6 +182,24 @@ def _not_built(wheel: PlannedWheel, why: NoBuilder) -> WheelResult:
     )
 
 
+def _nodes_without_root(run: Run, progress: Progress) -> dict[str, NodeResult]:
+    """Return the results of nodes whose install needs root, which nobody can become there.
+
+    They are tried before the first build, as their installs would fail hours later.
+    """
+    groups = run.plan.groups_by_node
+    names = sorted(groups.keys() - progress.nodes)
+    names = [name for name in names if progress.facts[name].needs_root]
+    if not (names and progress.assignments):
+        return {}
+    hosts = run.tools.run_playbook("root.yml", limit=names, extravars={}, on_event=lambda _: None)
+    return {
+        name: result_without_reply(name, groups[name].name, hosts[name], None)
+        for name in names
+        if hosts[name].state != "ok"
+    }
+
+
 def _refuse_missing_supplies(progress: Progress, begun: Mapping[str, str]) -> None:
     """Refuse builds whose builder lacked something when the plan was made.
 
@@ -200,6 +222,8 @@ def _report_results(run: Run, progress: Progress) -> None:
     for result in progress.nodes.values():
         if result.state == "unreachable":
             state = "unreachable"
+        elif result.state == "install_failed":
+            state = "failed"
         elif result.state == "up_to_date":
             state = "ok"
         else:

@@ -169,7 +169,7 @@ class FakeFleet:
         self.calls.append((name, list(limit)))
         self.extravars.append(dict(extravars))
         self.during(name)
-        (jobs,) = extravars.values()
+        (jobs,) = extravars.values() or (dict.fromkeys(limit),)
         hosts = {}
         late = [host for host in jobs if self.trouble.get((name, host)) == "waits"]
         for host, job in sorted(jobs.items(), key=lambda host_job: host_job[0] in late):
@@ -183,6 +183,7 @@ class FakeFleet:
                 "install.yml": self._install,
                 "rollback.yml": self._rollback,
                 "clean_up.yml": lambda _, __, trouble, ___: ended(trouble),
+                "root.yml": lambda _, __, trouble, ___: ended(trouble),
             }
             play = plays[name]
             hosts[host] = play(host, job, trouble, on_event)

@@ -438,6 +438,23 @@ def test_missing_requirements_stop_the_run_before_the_first_build(fleet: FakeFle
     assert not fleet.calls
 
 
+def test_a_node_where_nobody_can_become_root_fails_before_the_first_build(
+    fleet: FakeFleet,
+) -> None:
+    for name in ("avx-1", "avx-2", "avx2-1", "avx2-2"):
+        fleet.facts[name] = facts(name.split("-")[0], needs_root={"default": 1000})
+    fleet.trouble |= {("root.yml", "avx-1"): "failed", ("root.yml", "avx-2"): "failed"}
+    result = fleet.apply()
+    root, build = fleet.calls[:2]
+    assert root == ("root.yml", ["avx-1", "avx-2", "avx2-1", "avx2-2"])
+    assert build == ("build.yml", ["avx2-1"])  # nothing serves on the others
+    assert states_of(result) == {
+        **dict.fromkeys(AVX.nodes, "install_failed"),
+        **dict.fromkeys(AVX2.nodes, "installed"),
+    }
+    assert result.exit_code == 6
+
+
 def test_nodes_that_the_plan_leaves_out_keep_their_reason(fleet: FakeFleet) -> None:
     out = {
         "away": PlannedNode(state="unreachable", reason="no route"),
