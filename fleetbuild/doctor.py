@@ -75,7 +75,7 @@ def _check_program(what: str, command: list[str], fix: str, *, needed: bool = Tr
         return Finding(what, missing, "not found", fix)
     works, output = _try_command([path, *command[1:]], _TIMEOUT)
     if not works:
-        return Finding(what, missing, f"{path} does not work: {output}", fix)
+        return Finding(what, missing, f"{path}: {output}", fix)
     return Finding(what, "ok", f"{output} at {path}")
 
 
@@ -87,7 +87,7 @@ def _try_command(command: list[str], timeout: int) -> tuple[bool, str]:
             encoding="utf-8", errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return False, f"no answer within {timeout} s"
+        return False, f"no answer within {timeout} s; this machine may be busy"
     except OSError as problem:
         return False, problem.strerror or str(problem)
     works = done.returncode == 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from fleetbuild.cli.session import Session
+from fleetbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from fleetbuild import RequirementList
@@ -211,6 +212,11 @@ class OutputOptions(OptionGroup):
             no_color=self.no_color,
             events=events,
         )
+
+    def refuse_format(self, format: str) -> None:  # noqa: A002 (the option's name)
+        """Refuse --json together with a --format for people or other programs."""
+        if self.json and format != "table":
+            raise UsageError(f"--json does not go with --format {format}.", "Leave out one.")
 
 
 @dataclass(frozen=True, kw_only=True)

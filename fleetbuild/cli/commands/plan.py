@@ -68,10 +68,7 @@ def plan(
         from fleetbuild.cli import steps
         from fleetbuild.cli.show import plan as report
 
-        if output.json and format is not Format.table:
-            raise UsageError(
-                f"--json does not go with --format {format}.", "Leave out one of them."
-            )
+        output.refuse_format(format)
         listed = packages.listed()
         if from_cluster:
             _refuse_with_cluster(

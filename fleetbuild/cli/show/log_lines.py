@@ -28,7 +28,7 @@ DOING: dict[str, str] = {
     "inventory": "reading the inventory",
     "probe": "probing",
     "plan": "planning",
-    "check": "checking that the plan still matches the fleet",
+    "check": "checking the fleet against the plan",
     "toolchain": "installing the toolchain",
     "build": "building",
     "fetch": "fetching",
@@ -41,7 +41,7 @@ DOING: dict[str, str] = {
     "manifests": "writing manifests",
 }
 _DONE: dict[Stage, str] = {
-    "check": "the plan matches the fleet",
+    "check": "fleet checked against the plan",
     "build": "ready",  # built now, or found built on the node
     "fetch": "fetched",
     "audit": "audited",

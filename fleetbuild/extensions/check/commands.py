@@ -115,10 +115,7 @@ def check(
         from fleetbuild.extensions.check import check_stack
         from fleetbuild.extensions.check import show as report
 
-        if output.json and format is not Format.table:
-            raise UsageError(
-                f"--json does not go with --format {format}.", "Leave out one of them."
-            )
+        output.refuse_format(format)
         if core:
             others = (arguments, requirements, lock, env, emulate, use, instead, export, import_)
             more = (captures, nodes.limit, nodes.config, format is not Format.table)
