@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 _NO_FOLDER_FIX = "Give the login user a home that it can write, or set ansible_remote_tmp."
 _BECOME = re.compile(r"become (?:success|password)|\bsudo\b")
 _BECOME_FIX = (
-    "Root is needed there, because the login user may not write to install.path or to a folder in it: give the become"
-    " password (--ask-become-pass), or set install.path to a folder that this user can write."
+    "Root is needed there, because the login user may not write to install.path or to a folder in"
+    " it: give the become password (--ask-become-pass), or set install.path to a folder that this"
+    " user can write."
 )
 AGAIN = "Once it answers, run the same command again; finished work is kept."
 _SILENT_AFTER = 5  # seconds; below that the connection was refused or cut
