@@ -40,6 +40,7 @@ EVIDENCE = {
 }
 _SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
 STYLES = {"+": "green", "~": "yellow", "=": "dim", "!": "red"}
+_LONG = 60  # minutes of a build from which a plan says what it takes, even if only estimated
 _MOST_CHANGES = 8  # versions that are shown for a group
 _UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
@@ -365,9 +366,10 @@ def _about(group: PlannedGroup) -> str:
 
 
 def _roughly(minutes: float) -> str:
-    """Return an estimate, rounded: 4 min, 50 min, 1 h 50."""
+    """Return an estimate, rounded: 4 min, 50 min, 1 h 50, 8 h."""
     whole = max(1, round(minutes))
-    return f"{whole} min" if whole < 60 else f"{whole // 60} h {whole % 60 // 10 * 10:02d}"
+    hours = f"{whole // 60} h {whole % 60 // 10 * 10:02d}".removesuffix(" 00")
+    return hours if whole >= 60 else f"{whole} min"
 
 
 def _builder(group: PlannedGroup) -> str:
@@ -409,7 +411,13 @@ def _file(wheel: PlannedWheel) -> str:
 
 
 def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
-    """Yield the evidence that this CUDA builds the wheel; `explain` gives it in full."""
+    """Yield what a long build takes, and the evidence that this CUDA builds the wheel."""
+    if wheel.action == "build" and (wheel.minutes or 0) >= _LONG:
+        said = "" if wheel.measured else " (the recipe's estimate)"
+        yield (
+            f"  about {_roughly(wheel.minutes or 0)} with {count(wheel.jobs, 'job')}{said},"
+            f" {wheel.requires.disk_gb:g} GB on the builder"
+        )
     if wheel.evidence and wheel.action != "blocked":
         said = EVIDENCE.get(wheel.evidence, wheel.evidence)
         origin = toolkit_origin(wheel.toolkit_wheels)

@@ -201,6 +201,14 @@ def test_a_blocked_group_shows_no_estimate(rendered: Callable[..., str]) -> None
     assert "min" not in shown(timed, guessed)
 
 
+def test_a_build_of_hours_says_what_it_takes(rendered: Callable[..., str]) -> None:
+    slow = wheel("build", "avx2").model_copy(update={"minutes": 480.0, "jobs": 2})
+    made = plan(groups=(group("avx2", NODES, slow, Installs(install=tuple(NODES))),))
+    for width in (200, 60):
+        text = " ".join(rendered(report.plan_body(made, width), width).split())
+        assert "about 8 h with 2 jobs (the recipe's estimate), 1 GB on the builder" in text
+
+
 def test_two_hundred_nodes_stay_readable(rendered: Callable[..., str]) -> None:
     many = [f"n{number:03d}" for number in range(200)]
     big = plan(groups=(group("avx2", many, wheel("build", "avx2"), Installs(install=tuple(many))),))
