@@ -164,13 +164,8 @@ def rollout_lines(plan: Plan) -> list[str]:
 
 
 def _time(plan: Plan, step_seconds: Mapping[str, float]) -> Iterator[str]:
-    """Yield how long the rollout takes. Groups install side by side."""
+    """Yield how long the rollout takes, if an apply has told. Groups install side by side."""
     if not step_seconds:
-        if any(len(group.nodes) > 1 for group in plan.groups):
-            yield (
-                "How long the rollout takes is not known: no apply from here has installed these"
-                " packages."
-            )
         return
     usual = mean(step_seconds.values())
     steps = {group.name: _steps(plan, group) for group in plan.groups}

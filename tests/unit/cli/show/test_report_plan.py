@@ -222,10 +222,6 @@ def test_the_end_names_missing_nodes_and_the_counts() -> None:
         "unreachable: gone-[1-2]: no route",
         "  fix: look",
         (
-            "How long the rollout takes is not known: no apply from here has installed these"
-            " packages."
-        ),
-        (
             "Plan: 1 wheel to build, 1 reused. "
             "3 of 11 nodes to change, 5 up to date, 1 blocked, 2 unreachable."
         ),
