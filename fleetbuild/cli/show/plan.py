@@ -67,13 +67,13 @@ def shared_lines(plan: Plan) -> list[str]:
 
 
 def _shared(plan: Plan) -> dict[tuple[str, str], None]:
-    """Return package and version of what the groups share, in order; empty for one group."""
+    """Return package and version of what the groups share, in order."""
     versions = [
         {(wheel.package, wheel.wheel_version): None for wheel in group.wheels if wheel.published}
         for group in plan.unblocked_groups
     ]
     first, *others = versions or [{}]
-    return {each: None for each in first if others and all(each in other for other in others)}
+    return {each: None for each in first if all(each in other for other in others)}
 
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
