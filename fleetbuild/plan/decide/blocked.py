@@ -144,8 +144,9 @@ def _without_recipe(package: Package, source: Source) -> Problem:
     return Problem(
         f"{package.name} has GPU code ({'; '.join(source.gpu_code)}) but no recipe, so it is "
         "unknown how to build it for the node's GPUs.",
-        f"Write a recipe: fleetbuild init recipe {package.name}=={package.version}, which drafts "
-        "one from this source. To build only for the CPU, set fleetbuild_sms: [] for the node.",
+        f"Write recipes/{package.name}.yml beside fleetbuild.yml, with name: {package.name},"
+        f" extends: generic, packages: [{package.name}] and cuda: true (docs/recipes.md). To build"
+        " only for the CPU, set fleetbuild_sms: [] for the node.",
     )
 
 
