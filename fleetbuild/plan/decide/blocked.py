@@ -106,7 +106,8 @@ def nodes_without_space(
             has_release = config.release in facts.release or config.release in facts.previous
             if not has_release and (lack := facts.lacks_space(needed)):
                 fix = (
-                    f"Free space there (df -h {path}) or set another install.path; then plan again."
+                    "Free space there (df -h shows where) or set another install.path; then plan"
+                    " again."
                 )
                 found[name] = Problem(f"The disk of {path} {lack} or more.", fix)
     return found
