@@ -86,6 +86,8 @@ def _values(field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
     value = field.default
     return "null" if value is None else "[]" if value == () else str(value)
 

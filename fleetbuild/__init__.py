@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from fleetbuild.plan.resolve.requirement_files import RequirementList, read_requirement_files
     from fleetbuild.probe.inventory import read_inventory
     from fleetbuild.starter_files import init
-    from fleetbuild.starter_recipe import init_recipe
     from fleetbuild.this_machine import (
         THIS_MACHINE,
         InstalledRelease,
@@ -106,7 +105,6 @@ _MODULES = {
     "emit_kinds": "emit.kinds",
     "find_config": "config",
     "init": "starter_files",
-    "init_recipe": "starter_recipe",
     "installed_release": "this_machine",
     "load_config": "config",
     "read_inventory": "probe.inventory",
@@ -165,7 +163,6 @@ __all__ = [
     "emit_kinds",
     "find_config",
     "init",
-    "init_recipe",
     "installed_release",
     "load_config",
     "read_inventory",

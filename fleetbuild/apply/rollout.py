@@ -104,7 +104,7 @@ def _refuse_small_disks(run: Run, progress: Progress, group: PlannedGroup) -> Pr
             continue
         path = run.plan.install_path
         reason = f"The disk of {path} {lack}. Nothing was changed there."
-        fix = f"Free space there (df -h {path}) or set another install path; then run again."
+        fix = "Free space there (df -h shows where) or set another install path; then run again."
         about = {"node": name, "group": group.name, "fix": fix}
         results[name] = NodeResult(state="install_failed", reason=reason, **about)
         run.tell("install", "failed", reason, **about)

@@ -108,7 +108,7 @@ def carry_out(run: Run, stages: Sequence[StageFunction] = STAGES) -> Result:
             raise Interrupted(
                 "Interrupted. No node is between two releases: each serves what it served before, "
                 f"or the new release.{continues}{_drained(run)}",
-                f"Run the same apply again; it continues from here.{another}",
+                f"To continue from here: fleetbuild apply.{another}",
             ) from None
         result = progress.result(run)
         run.state.save_result(result, started=run.started, release=run.plan.release)

@@ -79,7 +79,7 @@ def _packages(current: Manifest | None) -> tuple[str, ...]:
 def _drift(current: Manifest | None, expected: NodeResult | None) -> tuple[Drift | None, str]:
     if expected is None:
         found = (
-            "It serves a release that no apply with this state directory installed."
+            "It serves a release that no finished apply with this state directory installed."
             if current
             else ""
         )

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from fleetbuild.cli.session import Session
-from fleetbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from fleetbuild import RequirementList
@@ -216,6 +215,8 @@ class OutputOptions(OptionGroup):
     def refuse_format(self, format: str) -> None:  # noqa: A002 (the option's name)
         """Refuse --json together with a --format for people or other programs."""
         if self.json and format != "table":
+            from fleetbuild import UsageError
+
             raise UsageError(f"--json does not go with --format {format}.", "Leave out one.")
 
 

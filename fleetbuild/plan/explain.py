@@ -136,10 +136,11 @@ def explain_node(
     if not node.group:
         return lines
     group = _group(plan, node.group)
-    lines += [line for wheel in group.wheels for line in _wheel_lines(wheel)]
+    told = f"    because: {node.reason}"  # of the node, and of each wheel of a blocked group
+    lines += [line for wheel in group.wheels for line in _wheel_lines(wheel) if line != told]
     release = _CHANGING if changing else _release_line(plan, group, name, facts)
     lines.append(f"  release: {release}")
-    if name == group.representative:
+    if name == group.representative and node.state == "ok":
         lines.append(f"  it is the representative of {group.name} and builds its wheels.")
     return lines
 

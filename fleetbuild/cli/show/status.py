@@ -79,7 +79,7 @@ def _served(nodes: Mapping[str, NodeStatus]) -> list[str]:
             where.setdefault(package.partition("+")[0].replace("==", " "), []).append(name)
     serving = sum(bool(node.packages) for node in nodes.values())
     alike = [package for package, names in where.items() if len(names) == serving]
-    lines = [f"Served everywhere: {clean(', '.join(alike))}."] if alike else []
+    lines = [f"Served on each node with a release: {clean(', '.join(alike))}."] if alike else []
     others = {package: names for package, names in where.items() if package not in alike}
     return [*lines, *(f"{clean(package)}: {fold(names)}" for package, names in others.items())]
 

@@ -106,7 +106,8 @@ def nodes_without_space(
             has_release = config.release in facts.release or config.release in facts.previous
             if not has_release and (lack := facts.lacks_space(needed)):
                 fix = (
-                    f"Free space there (df -h {path}) or set another install.path; then plan again."
+                    "Free space there (df -h shows where) or set another install.path; then plan"
+                    " again."
                 )
                 found[name] = Problem(f"The disk of {path} {lack} or more.", fix)
     return found
@@ -144,8 +145,9 @@ def _without_recipe(package: Package, source: Source) -> Problem:
     return Problem(
         f"{package.name} has GPU code ({'; '.join(source.gpu_code)}) but no recipe, so it is "
         "unknown how to build it for the node's GPUs.",
-        f"Write a recipe: fleetbuild init recipe {package.name}=={package.version}, which drafts "
-        "one from this source. To build only for the CPU, set fleetbuild_sms: [] for the node.",
+        f"Write recipes/{package.name}.yml beside fleetbuild.yml, with name: {package.name},"
+        f" extends: generic, packages: [{package.name}] and cuda: true (docs/recipes.md). To build"
+        " only for the CPU, set fleetbuild_sms: [] for the node.",
     )
 
 

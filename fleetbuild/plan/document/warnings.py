@@ -211,8 +211,8 @@ def packages_without_recipe(
         else:
             how = "It is built for the CPU only, and nodes with GPUs are blocked."
         yield (
-            f"{source.package} has no recipe ({'; '.join(signs)}). {how} Write a recipe to decide "
-            f"this: fleetbuild init recipe {source.package}=={source.version}"
+            f"{source.package} has no recipe ({'; '.join(signs)}). {how} Write one to decide this:"
+            f" recipes/{source.package}.yml beside fleetbuild.yml (docs/recipes.md)."
         )
 
 

@@ -32,11 +32,6 @@ _CUDA_EXTENSION = re.compile(r"\b(CUDAExtension|HIPExtension)\b")
 _CMAKE_LANGUAGES = re.compile(r"enable_language\s*\(|\bLANGUAGES\b")
 _CMAKE_CUDA = re.compile(r"\b(CUDA|HIP)\b")
 _CMAKE_PACKAGE = re.compile(r"find_package\s*\(\s*(CUDA|CUDAToolkit|hip)\b")
-_NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native|target-cpu=native")
-_VARIABLE = re.compile(
-    r"""(?:getenv|environ\.get|environ\.setdefault|environ)\s*[(\[]\s*["']([A-Z][A-Z0-9_]{2,60})["']"""
-)
-_OPTION = re.compile(r"^[ \t]*option\s*\(\s*([A-Z][A-Z0-9_]{2,60})\b", re.MULTILINE)
 _GPU_REQUIREMENT = re.compile(r"(torch|cupy|nvidia|cuda|triton|pycuda)\b", re.IGNORECASE)
 # Of pure packages. Other backends compile, or are not known.
 _PURE_BACKENDS = ("setuptools.build_meta", "hatchling.", "flit_core.", "flit.", "poetry.core.",
@@ -48,7 +43,6 @@ _EXTENSIONS = re.compile(r"ext[-_]modules|\bExtension\(|cffi_modules|build_ext|m
 _CRATES = "registry+"  # in Cargo.lock: a crate of an index
 _TEXTS = ("PKG-INFO", "pyproject.toml", "setup.py", "setup.cfg", "CMakeLists.txt", "Cargo.toml")
 _CARGO = ("Cargo.toml", "Cargo.lock", ".cargo/config.toml", ".cargo/config")
-_MAX_SHOWN = 40
 
 
 class SourceSurvey(Frozen):
@@ -63,9 +57,6 @@ class SourceSurvey(Frozen):
     cmake_cuda: bool = False  # CMakeLists.txt asks for CUDA or HIP
     rust: bool = False
     crates_missing: bool = False  # cargo would download crates that the source does not contain
-    native: tuple[str, ...] = ()  # files that ask for the builder's own CPU
-    variables: tuple[str, ...] = ()  # environment variables that setup.py reads
-    options: tuple[str, ...] = ()  # CMake options
     extensions: bool = False  # its build files speak of extension modules or CMake
 
     @property
@@ -137,9 +128,6 @@ def survey_here(path: Path) -> SourceSurvey:
         cmake_cuda=_asks_for_gpu(cmake),
         rust=any(name.endswith("Cargo.toml") for name in texts),
         crates_missing=_crates_missing(texts),
-        native=tuple(name for name in _TEXTS if _NATIVE.search(texts.get(name, ""))),
-        variables=_shown(_VARIABLE, setup),
-        options=_shown(_OPTION, cmake),
         extensions=bool(cmake) or any(_EXTENSIONS.search(text) for text in texts.values()),
     )
 
@@ -161,10 +149,6 @@ def _asks_for_gpu(cmake: str) -> bool:
     return bool(_CMAKE_PACKAGE.search(text)) or any(
         match and _CMAKE_CUDA.search(each, match.end()) for each, match in named
     )
-
-
-def _shown(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(pattern.findall(text)))[:_MAX_SHOWN]
 
 
 def _name(requirement: str) -> str:

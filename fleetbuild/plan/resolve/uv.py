@@ -503,7 +503,9 @@ def _refuse_unknown(named: Sequence[str], said: str, settings: IndexSettings, py
         raise ResolutionError(
             f"{name} {match[2]} is not on the index"
             + (f"; the newest is {newest}." if newest else "."),
-            f"Ask for {name}=={newest}." if newest else "Ask for another version.",
+            f"If you mean this {name}, ask for {name}=={newest}; else check the spelling."
+            if newest
+            else "Ask for another version.",
         )
     if (match := _ABSENT.search(said)) and (name := mine.get(canonicalize_name(match[1]))):
         raise ResolutionError(

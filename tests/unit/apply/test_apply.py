@@ -438,7 +438,7 @@ def test_missing_requirements_stop_the_run_before_the_first_build(fleet: FakeFle
     assert not fleet.calls
 
 
-def test_a_node_where_nobody_can_become_root_fails_before_the_first_build(
+def test_a_node_without_root_fails_before_the_first_build(
     fleet: FakeFleet,
 ) -> None:
     for name in ("avx-1", "avx-2", "avx2-1", "avx2-2"):

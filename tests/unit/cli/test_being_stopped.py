@@ -120,7 +120,7 @@ def test_a_signal_ends_an_apply_as_ctrl_c_does(
         time.sleep(0.05)
     ended_well(folder, process)
     assert "error: Interrupted. No node is between two releases" in said(folder)
-    assert "fix: Run the same apply again" in said(folder)
+    assert "fix: To continue from here: fleetbuild apply" in said(folder)
     assert "Traceback" not in said(folder)
 
 

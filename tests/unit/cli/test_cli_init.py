@@ -2,14 +2,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import yaml
 from typer.testing import Result
 
 from fleetbuild.config import config_model
-from fleetbuild.recipes import parse_recipe
 from fleetbuild.starter_files import CONFIG
-from tests.factories.files import make_sdist
 
 Run = Callable[..., Result]
 
@@ -51,43 +48,3 @@ def test_the_commented_file_has_every_key_and_its_default() -> None:
     written = yaml.safe_load(uncommented.replace('python: "3.11"', "python: null"))
     expected = config_model()(packages=("hnswlib==0.8.0",)).model_dump(mode="json")
     assert written == expected
-
-
-def test_init_recipe_drafts_one_from_a_source(run: Run, here: Path) -> None:
-    setup = "import os\nfrom torch.utils.cpp_extension import CUDAExtension\nos.getenv('K_SMS')\n"
-    make_sdist(here, "kernels", requires='["einops>=1"]', files={"setup.py": setup, "a.cu": ""})
-    result = run("init", "recipe", "./kernels-1.0.tar.gz")
-    assert result.exit_code == 0, result.stderr
-    text = (here / "recipes" / "kernels.yml").read_text()
-    assert "setup.py reads these variables: K_SMS." in text
-    drafted = yaml.safe_load(text)
-    assert drafted["extends"] == "torch-extension"
-    assert drafted["cuda"] is True
-    assert drafted["requires"] == ["einops>=1"]
-    assert parse_recipe(text, "draft").serves("kernels")
-    again = run("init", "recipe", "./kernels-1.0.tar.gz")
-    assert again.exit_code == 2
-    assert "kernels.yml exists already" in again.stderr
-
-
-def test_a_drafted_recipe_renders_whatever_the_source_says(run: Run, here: Path) -> None:
-    files = {"CMakeLists.txt": "enable_language(CUDA)\noption(WITH_AVX2)\n"}
-    make_sdist(here, "odd", build='["it\'s ] # odd", "{{ x }}"]', files=files)
-    assert run("init", "recipe", "./odd-1.0.tar.gz").exit_code == 0
-    drafted = yaml.safe_load((here / "recipes" / "odd.yml").read_text())
-    assert "CUDAARCHS" in drafted["environment"]
-
-
-@pytest.mark.usefixtures("here")
-def test_init_recipe_refuses_what_it_cannot_draft(run: Run) -> None:
-    for given, said in (
-        ((), "needs a package"),
-        (("./none.tar.gz",), "does not exist"),
-        (("hnswlib @ .",), "has a recipe for hnswlib"),
-    ):
-        result = run("init", "recipe", *given)
-        assert result.exit_code == 2
-        assert said in result.stderr
-    result = run("init", "folder", "kernels")
-    assert result.exit_code == 2
-    assert "fleetbuild init recipe kernels" in result.stderr

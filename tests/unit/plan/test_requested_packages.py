@@ -283,7 +283,7 @@ def test_a_node_with_a_full_disk_is_blocked_and_stops_nobody():
     made = plan("pkg==1.0", fleet={"a": full, "b": facts("avx2", install_free_gb=5.0)})
     assert made.nodes["a"].state == "blocked"
     assert "The disk of /opt/fleetbuild has 1 MB free" in made.nodes["a"].reason
-    assert "df -h /opt/fleetbuild" in made.nodes["a"].fix
+    assert "df -h shows where" in made.nodes["a"].fix
     (group,) = made.groups
     assert (group.nodes, group.wheels[0].built_on) == (("b",), "b")
     assert made.lock == "complete"

@@ -81,7 +81,7 @@ def test_status_shows_release_and_drift_of_each_node(rendered: Callable[..., str
     assert d.split() == ["d", "no", "release", "-", "-"]
     silent, missing, alike, counts, after = status_ending(nodes)
     assert (silent, missing) == ("unreachable: b: no route", "missing: c: None is there now.")
-    assert alike == "Served everywhere: hnswlib 1."
+    assert alike == "Served on each node with a release: hnswlib 1."
     assert re.fullmatch(r"4 nodes, 1 with a release, 1 drifted, read \d+ days ago.", counts)
     assert after == "Next: fleetbuild plan INVENTORY"
     assert status_document(nodes)["nodes"]["c"]["drift"] == "missing"
@@ -97,7 +97,11 @@ def test_status_names_packages_once_and_shows_all_on_request(
     }
     assert "a==1" not in rendered(status_table(nodes))
     assert "a==1+cpu.avx2, b==1" in rendered(status_table(nodes, packages=True))
-    assert status_ending(nodes)[:3] == ["Served everywhere: a 1.", "b 1: n1", "b 2: n2"]
+    assert status_ending(nodes)[:3] == [
+        "Served on each node with a release: a 1.",
+        "b 1: n1",
+        "b 2: n2",
+    ]
 
 
 def test_nodes_of_a_large_fleet_share_rows_in_status(rendered: Callable[..., str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -221,7 +222,7 @@ def test_a_gpu_package_without_a_recipe_is_a_warning(site):
     assert warning.startswith(
         "kernels has no recipe (it requires cupy-cuda12x). It is built for the CPU only, whatever"
     )
-    assert warning.endswith("fleetbuild init recipe kernels==1.0")
+    assert warning.endswith("recipes/kernels.yml beside fleetbuild.yml (docs/recipes.md).")
     (site / "tree" / "pyproject.toml").write_text(project("kernels", build='["tool"]'))
     assert plan({"a": facts(sms=("8.6",))}, "./tree").warnings == ()
 
@@ -235,12 +236,17 @@ def test_gpu_code_without_a_recipe_blocks_the_nodes_with_gpus(site):
     assert "kernels has GPU code (CUDA or HIP files: 1, such as csrc/add.cu)" in (
         made.nodes["gpu"].reason
     )
-    assert "fleetbuild init recipe kernels==1.0" in made.nodes["gpu"].fix
     assert any("nodes with GPUs are blocked" in each for each in made.warnings)
-    # The fix that it offers leads on.
+    # Both fixes that it offers lead on.
     hosts = inventory([node("cpu"), node("gpu", sms=())])
     without = plan_fleet(hosts, fleet, packages=["kernels==1.0"])
     assert without.nodes["gpu"].state == "ok"
+    path, keys = re.match(
+        r"Write (\S+) beside fleetbuild.yml, with (.*) \(", made.nodes["gpu"].fix
+    ).groups()
+    (site / "recipes").mkdir()
+    (site / path).write_text("\n".join(re.split(", | and ", keys)))
+    assert plan(fleet, "kernels==1.0").nodes["gpu"].reason != made.nodes["gpu"].reason
 
 
 def test_an_extension_without_a_recipe_is_built_against_torch(site):
