@@ -59,8 +59,8 @@ packages:                       # built for each group; one environment for all
 #   serial: "25%"               # nodes at a time; a list, such as [1, 5, "30%"], as in Ansible
 #   max_fail: "10%"             # if more nodes of a group fail, its rollout stops
 #   max_unreachable: "25%"      # the same for nodes that stop answering
-#   before: null                # {command: 'kubectl cordon "$FLEETBUILD_KUBERNETES_NODE"'}
-#   after: null                 # or {playbook: FILE}; runs once a node has switched
+#   before: null                # {playbook: drain.yml}; runs before a node switches
+#   after: null                 # {playbook: FILE}; runs once a node has switched
 
 # signing:
 #   key: null                   # an SSH key that signs releases

@@ -81,7 +81,7 @@ def list_inventory(
 
 
 def _refuse_unreadable(source: str, path: Path) -> None:
-    fix = "Name an inventory file or directory."
+    fix = "Name an inventory file or directory, or hosts, which end with a comma: web1,"
     if not is_there(source):
         raise InventoryError(f"The inventory {source} does not exist.", fix)
     if not path.is_file() and not path.is_dir():

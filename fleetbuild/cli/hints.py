@@ -132,7 +132,7 @@ class Hints:
         saved = target.name == "apply" and _NAMED not in words
         for param in target.params:
             value = self._values.get(param.name)
-            if param.name not in _LASTING or own & set(param.opts):
+            if param.name not in _LASTING or own & set(param.opts) or param.opts[0][0] != "-":
                 continue
             if value in (None, param.default) or own & _AGAINST.get(param.name, set()):
                 continue

@@ -90,14 +90,14 @@ class WindowsBuild(Frozen):
 class Cost(Frozen):
     """The estimated cost of a wheel, used to compare wheel sets. Minutes are for 8 cores.
 
-    A plan shows minutes only if they were measured.
+    A plan shows minutes if they were measured, and an estimate of an hour or more as an estimate.
     """
 
     minutes: float = Field(2, ge=0)  # to build it, without any GPU code
     per_sm_minutes: float = Field(1, ge=0)  # and for each SM
     size_mb: float = Field(5, ge=0)  # of the wheel, without any GPU code
     per_sm_mb: float = Field(5, ge=0)  # and for each SM
-    # Whether builds without GPU code were timed. Other estimates are not shown.
+    # Whether builds without GPU code were timed.
     measured: bool = False
     serial: bool = False  # more jobs do not make it faster
 

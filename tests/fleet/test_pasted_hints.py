@@ -67,6 +67,15 @@ class Shell:
             ssh.close()
             assert ssh.exitstatus == 0, command
 
+    def hold(self, node: str) -> None:
+        """Let the run of another controller, which has died, hold a node's releases."""
+        code = (
+            "import json, time; boot = open('/proc/sys/kernel/random/boot_id').read().strip();"
+            " json.dump({'counter': 7, 'controller': 'other', 'seconds': 1800,"
+            f" 'boot': boot, 'until': time.monotonic() + 600}}, open('{APPS}/.lease', 'w'))"
+        )
+        self.lab.exec(node, f'/usr/bin/python3 -c "{code}"', user="fleet", check=True)
+
     def want(self, version: str) -> None:
         (self.folder / "my list.txt").write_text(f"tiny=={version}\n")
 
@@ -125,6 +134,10 @@ def test_a_fleets_story_told_by_pasting(shell: Shell) -> None:
     shell.lab.exec("two", f"chmod a-w {APPS}/releases", check=True)
     shell.paste("apply", 6)
     shell.lab.exec("two", f"chmod u+w {APPS}/releases", check=True)
+    shell.hold("two")
+    shell.paste("apply", 6)
+    (remove,) = re.findall(r"at once with: (rm \S+)", shell.said)
+    shell.lab.exec("two", remove, user="fleet", check=True)
     shell.paste("apply")
     shell.serves("2.0", "2.0")
 

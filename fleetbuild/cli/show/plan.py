@@ -40,6 +40,7 @@ EVIDENCE = {
 }
 _SOURCES = {"captures": "from captures", "cluster": "from the cluster's labels"}
 STYLES = {"+": "green", "~": "yellow", "=": "dim", "!": "red"}
+_LONG = 60  # minutes of a build from which a plan says what it takes, even if only estimated
 _MOST_CHANGES = 8  # versions that are shown for a group
 _UNKNOWN: Mapping[str, float] = MappingProxyType({})
 
@@ -62,17 +63,18 @@ def shared_lines(plan: Plan) -> list[str]:
     names = [f"{clean(package)} {clean(version)}" for package, version in shared.items()]
     if len(others) < len(names):  # the heading has their versions
         names = [f"all but {', '.join(others)}" if others else "all packages"]
-    return [f"In all groups, as published: {', '.join(names)}"] if shared else []
+    where = "In all groups, as" if len(plan.unblocked_groups) > 1 else "As"
+    return [f"{where} published: {', '.join(names)}"] if shared else []
 
 
 def _shared(plan: Plan) -> dict[tuple[str, str], None]:
-    """Return package and version of what the groups share, in order; empty for one group."""
+    """Return package and version of what the groups share, in order."""
     versions = [
         {(wheel.package, wheel.wheel_version): None for wheel in group.wheels if wheel.published}
         for group in plan.unblocked_groups
     ]
     first, *others = versions or [{}]
-    return {each: None for each in first if others and all(each in other for other in others)}
+    return {each: None for each in first if all(each in other for other in others)}
 
 
 def plan_body(plan: Plan, width: int) -> RenderableType:
@@ -163,13 +165,8 @@ def rollout_lines(plan: Plan) -> list[str]:
 
 
 def _time(plan: Plan, step_seconds: Mapping[str, float]) -> Iterator[str]:
-    """Yield how long the rollout takes. Groups install side by side."""
+    """Yield how long the rollout takes, if an apply has told. Groups install side by side."""
     if not step_seconds:
-        if any(len(group.nodes) > 1 for group in plan.groups):
-            yield (
-                "How long the rollout takes is not known: no apply from here has installed these"
-                " packages."
-            )
         return
     usual = mean(step_seconds.values())
     steps = {group.name: _steps(plan, group) for group in plan.groups}
@@ -365,9 +362,10 @@ def _about(group: PlannedGroup) -> str:
 
 
 def _roughly(minutes: float) -> str:
-    """Return an estimate, rounded: 4 min, 50 min, 1 h 50."""
+    """Return an estimate, rounded: 4 min, 50 min, 1 h 50, 8 h."""
     whole = max(1, round(minutes))
-    return f"{whole} min" if whole < 60 else f"{whole // 60} h {whole % 60 // 10 * 10:02d}"
+    hours = f"{whole // 60} h {whole % 60 // 10 * 10:02d}".removesuffix(" 00")
+    return hours if whole >= 60 else f"{whole} min"
 
 
 def _builder(group: PlannedGroup) -> str:
@@ -409,7 +407,13 @@ def _file(wheel: PlannedWheel) -> str:
 
 
 def _rests_on(wheel: PlannedWheel) -> Iterator[str]:
-    """Yield the evidence that this CUDA builds the wheel; `explain` gives it in full."""
+    """Yield what a long build takes, and the evidence that this CUDA builds the wheel."""
+    if wheel.action == "build" and (wheel.minutes or 0) >= _LONG:
+        said = "" if wheel.measured else " (the recipe's estimate)"
+        yield (
+            f"  about {_roughly(wheel.minutes or 0)} with {count(wheel.jobs, 'job')}{said},"
+            f" {wheel.requires.disk_gb:g} GB on the builder"
+        )
     if wheel.evidence and wheel.action != "blocked":
         said = EVIDENCE.get(wheel.evidence, wheel.evidence)
         origin = toolkit_origin(wheel.toolkit_wheels)

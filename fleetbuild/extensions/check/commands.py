@@ -154,6 +154,8 @@ def check(
         elif format is Format.table:
             run.out.show(report.check_table(outcome, every_row=output.verbose))
             run.out.say("", *report.check_ending(outcome))
+            if inventory is not None and not kinds:
+                run.out.say("A plan joins groups that its packages do not tell apart.")
         else:
             write = report.markdown_lines if format is Format.markdown else report.github_lines
             run.out.say(*write(outcome))

@@ -118,6 +118,10 @@ def test_a_command_to_plan_again_names_the_packages_of_the_run() -> None:
     assert again[1:3] == ["requirement 'my list.txt' ", "limit 'gpu*' "]
 
 
+def test_an_argument_of_another_command_is_not_given() -> None:
+    assert Hints(ROOT, {"package": ("a==1",)}).completed("fleetbuild init") == "fleetbuild init"
+
+
 def test_a_cluster_is_named_where_a_command_asks_it() -> None:
     fix = "fleetbuild emit k8s, or fleetbuild emit labels --apply"
     assert Hints(ROOT, {"context": "c", "inventory": "i"}).completed(fix) == f"{fix} --context c"
