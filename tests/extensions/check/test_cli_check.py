@@ -144,6 +144,8 @@ def test_an_inventory_gives_the_kinds_and_a_node_is_one(run):
     assert result.exit_code in (4, 7), result.stderr
     kinds = {row["kind"] for row in json.loads(result.stdout)["packages"]}
     assert any(kind.startswith("sm") for kind in kinds)
+    said = run("check", "demo", DATA / "fleet.yml", "--facts", DATA / "fleet").stdout
+    assert said.splitlines()[-1] == "A plan joins groups that its packages do not tell apart."
 
 
 @pytest.mark.parametrize(
