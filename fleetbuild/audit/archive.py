@@ -122,6 +122,11 @@ class Folder:
             yield cast("bytes", data)
 
 
+def is_bomb(size: int, packed: int) -> bool:
+    """Return whether so few bytes unpack to so many that the file was made for it."""
+    return size > SUSPICIOUS_SIZE and size > packed * SUSPICIOUS_RATIO
+
+
 def _problems(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
     if len(members) > MAX_MEMBERS:
         yield f"it has {len(members)} members; more than {MAX_MEMBERS} are not examined"
@@ -129,7 +134,7 @@ def _problems(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
     if total > MAX_TOTAL:
         yield f"it unpacks to {total // MIB} MiB; more than {MAX_TOTAL // MIB} are not examined"
     packed = sum(info.compress_size for info in members)
-    if total > SUSPICIOUS_SIZE and total > packed * SUSPICIOUS_RATIO:
+    if is_bomb(total, packed):
         yield f"it unpacks {packed} bytes to {total}"
     if packed > size:  # members that share bytes unpack them again and again
         yield f"its members have {packed} packed bytes, more than the {size} of the file"
@@ -147,10 +152,7 @@ def _member_problems(info: zipfile.ZipInfo) -> Iterator[str]:
         yield f"{name!r} would be unpacked outside of its folder"
     if (info.external_attr >> 16) & 0o170000 == 0o120000:
         yield f"{name!r} is a symbolic link"
-    bomb = (
-        info.file_size > SUSPICIOUS_SIZE and info.file_size > info.compress_size * SUSPICIOUS_RATIO
-    )
-    if info.file_size > MAX_MEMBER or bomb:
+    if info.file_size > MAX_MEMBER or is_bomb(info.file_size, info.compress_size):
         yield f"{name!r} unpacks {info.compress_size} bytes to {info.file_size}"
     if info.compress_type not in METHODS:
         yield f"{name!r} is compressed by a method that wheels do not use"
