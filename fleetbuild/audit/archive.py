@@ -10,6 +10,7 @@ import base64
 import hashlib
 import mmap
 import shutil
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -28,6 +29,7 @@ SUSPICIOUS_SIZE = 64 * MIB
 SUSPICIOUS_RATIO = 200
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _CHUNK = MIB
+_UTF8, _UNICODE_NAME = 0x800, 0x7075  # a flag of a member, and an extra field, since Python 3.12
 
 # Exceptions that zipfile raises for a damaged archive.
 BROKEN = (
@@ -161,3 +163,17 @@ def _member_problems(info: zipfile.ZipInfo) -> Iterator[str]:
         yield f"{name!r} has {info.compress_size} packed bytes and states only {info.file_size}"
     if info.flag_bits & 1:
         yield f"{name!r} is encrypted"
+    if _has_other_name(info):
+        yield f"{name!r} has another name for other installers"
+
+
+def _has_other_name(info: zipfile.ZipInfo) -> bool:
+    """Return whether a member's name is another one in other versions of Python, or for uv."""
+    start = 0
+    while start + 4 <= len(info.extra):
+        kind, size = struct.unpack_from("<HH", info.extra, start)
+        if kind == _UNICODE_NAME:
+            return True
+        start += 4 + size
+    encoded = info.filename.isascii() or info.flag_bits & _UTF8
+    return info.filename != info.orig_filename or not encoded

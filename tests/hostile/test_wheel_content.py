@@ -204,6 +204,20 @@ def test_a_method_whose_bytes_unpack_without_a_bound_is_refused(tmp_path, method
     assert "by a method that wheels do not use" in "".join(audit_wheel(path).problems)
 
 
+@pytest.mark.parametrize("bytes_", [b"demo/x.py", b"demo\0x.py", b"demo/\xe9.py"])
+def test_a_member_whose_name_depends_on_the_installer_is_refused(tmp_path, bytes_):
+    wheel = make_wheel(tmp_path, files={"demo/__init__.py": b""})
+    member = zipfile.ZipInfo("demo/x.py")
+    if bytes_ == b"demo/x.py":  # its name for the zipfile of Python 3.12 and newer
+        name = struct.pack("<BI", 1, zlib.crc32(bytes_)) + b"zz.pth"
+        member.extra = struct.pack("<HH4xHH", 0x5455, 4, 0x7075, len(name)) + name
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(member, b"")
+    wheel.write_bytes(wheel.read_bytes().replace(b"demo/x.py", bytes_))
+    for found in (audit_wheel(wheel).problems, audit_download(wheel, "demo", "1.0")):
+        assert any("has another name for other installers" in problem for problem in found), found
+
+
 def test_a_large_member_is_not_held_in_memory(tmp_path):
     elf = b"\x7fELF" + zlib.crc32(b"").to_bytes(4, "big") + bytes(60 << 20)
     wheel = make_wheel(tmp_path, files={"demo/x.so": elf})
