@@ -131,13 +131,13 @@ def _module_problems(
         if not file.startswith(f"{info}/"):
             yield f"{file!r} would replace what the wheel says about itself"
         return
-    if first.endswith((".dist-info", ".egg-info")):
+    if first.lower().endswith((".dist-info", ".egg-info", ".egg")):  # as Python reads them
         yield f"{file!r} would describe another package"
         return
     if first == "__pycache__":
         first, rest = rest, ""
     module = first if rest else first.split(".")[0]
-    if (not rest and first.endswith((".pth", ".egg-link"))) or module in _HOOKS:
+    if (not rest and first.endswith((".pth", ".start", ".egg-link"))) or module in _HOOKS:
         yield f"{file!r} would run in every Python of the release"
     elif module in sys.stdlib_module_names:
         yield f"{file!r} would replace a module of the standard library"

@@ -159,7 +159,9 @@ class _Git:
         """
         assert self.folder  # noqa: S101
         listed = (line.partition("\t") for line in self.run("ls-files", "-s", "-z").split("\0"))
-        commits = {path: about.split()[1] for about, _, path in listed if about.startswith("160000")}
+        commits = {
+            path: about.split()[1] for about, _, path in listed if about.startswith("160000")
+        }
         if not commits:
             return
         self.run("submodule", "--quiet", "init")

@@ -42,6 +42,7 @@ ATTACKS = {
     "demo-1.0.data/purelib/zz.pth": RUNS,
     "demo-1.0.data/platlib/zz.pth": RUNS,
     "zz.egg-link": RUNS,
+    "demo.start": RUNS,  # of Python 3.15
     "sitecustomize.py": RUNS,
     "sitecustomize/__init__.py": RUNS,
     "usercustomize.cpython-311-x86_64-linux-gnu.so": RUNS,
@@ -60,6 +61,9 @@ ATTACKS = {
     "demo-1.0.data/purelib/demo-1.0.dist-info/entry_points.txt": "replace what the wheel says",
     "numpy-2.0.egg-info/PKG-INFO": OTHER,
     "numpy.egg-info": OTHER,
+    "numpy-2.0.Dist-Info/METADATA": OTHER,
+    "numpy-2.0.EGG-INFO/PKG-INFO": OTHER,
+    "numpy-2.0.egg/EGG-INFO/PKG-INFO": OTHER,
     "__pycache__/six.cpython-311.pyc": COMPILED,
     "demo/__pycache__/other.cpython-311.pyc": COMPILED,
     "numpy/__pycache__/__init__.cpython-311.pyc": COMPILED,
