@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.entry_points import info_folder
@@ -86,7 +86,7 @@ def same(name: str, version: str, other_name: str, other_version: str) -> bool:
         return False
     try:
         return Version(version) == Version(other_version)
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or a number of more digits than Python reads
         return version == other_version
 
 

@@ -90,9 +90,8 @@ def pack_commit(
             if files > MAX_MEMBERS or size > MAX_BYTES or is_bomb(sum(sizes), git.packed()):
                 raise InstallError(
                     f"The source in {without_login(address)} is not unpacked: it has {files} files"
-                    f" of {size >> 20} MB, which is too much for what was fetched, or for a source.",
-                    "Name another ref or repository. If it is the right one, pack it by hand and"
-                    " name the archive.",
+                    f" of {size >> 20} MB, too much for what was fetched, or for a source.",
+                    "Name another ref or repository; or pack it by hand, and name the archive.",
                 )
             git.run("checkout", "--quiet", "--detach", wanted)
             waiting += git.submodules() if submodules else ()

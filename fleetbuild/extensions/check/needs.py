@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.markers import UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.archive import BROKEN, Archive, Folder
@@ -130,7 +130,7 @@ def _required_packages(archive: Archive) -> tuple[str, ...]:
     text = archive.text(f"{folder}/METADATA") if folder else None
     found = set()
     for line in HeaderParser().parsestr(text or "").get_all("Requires-Dist") or ():
-        with suppress(InvalidRequirement, UndefinedEnvironmentName):
+        with suppress(ValueError, UndefinedEnvironmentName):  # also a number of 5,000 digits
             requirement = Requirement(str(line))
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 found.add(canonicalize_name(requirement.name))
