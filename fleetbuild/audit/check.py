@@ -19,11 +19,11 @@ from packaging.utils import canonicalize_name
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.models import ElfAudit, WheelAudit, code_runs_on
-from fleetbuild.audit.wheel import audit_wheel
+from fleetbuild.audit.wheel import ENOUGH, audit_wheel
 from fleetbuild.audit.wheel_tags import supported_tags
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target
-from fleetbuild.text import version_key
+from fleetbuild.text import first_few, version_key
 
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 
@@ -50,7 +50,7 @@ def check_wheel(
     packages that the wheel is built against. `allowed` and `top_level` come from its recipe.
     """
     audit = audit_wheel(path, allowed=allowed, top_level=top_level)
-    return (
+    problems = (
         *(f"{audit.file}: {problem}" for problem in audit.problems),
         *_identity(audit, package, wheel_version),
         *_unpinned(audit, pins),
@@ -65,6 +65,7 @@ def check_wheel(
         *_cxx(audit, libstdcxx),
         *_gpus(audit, target, package, wheel_version),
     )
+    return first_few(problems, ENOUGH)
 
 
 def _identity(audit: WheelAudit, package: str, version: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from fleetbuild.audit.entry_points import Unclear
 from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.search_paths import search_path_problems
+from fleetbuild.text import first_few
 
 RULES = 5  # raised with every change of these rules, so that stored results are checked again
 _ENOUGH = 5
@@ -52,8 +53,7 @@ def audit_here(path: Path, name: str, version: str, allowed: Iterable[str]) -> t
                 problems += _search_paths(archive, allowed)
     except (*BROKEN, InvalidWheelFilename) as error:
         return (f"it is not a wheel: {error}",)
-    more = [f"and {len(problems) - _ENOUGH} more problems"] if len(problems) > _ENOUGH else []
-    return (*problems[:_ENOUGH], *more)
+    return first_few(problems, _ENOUGH)
 
 
 def _search_paths(archive: Archive, allowed: Iterable[str]) -> Iterator[str]:

@@ -34,11 +34,12 @@ from fleetbuild.audit.pieces import Found, Piece
 from fleetbuild.audit.search_paths import search_path_problems
 from fleetbuild.errors import UsageError
 from fleetbuild.files import sha256_of
+from fleetbuild.text import first_few
 
 _Reader = Callable[[bytes, Iterable[Piece]], Iterator[Found]]
 _ORDER: dict[When, int] = {"load": 0, "default": 1, "guarded": 2}
 _MANY = 20  # exported functions; one compiled for a level would be among them
-_ENOUGH = 20  # problems that are listed one by one
+ENOUGH = 20  # problems that are listed one by one
 _READERS: dict[str, _Reader] = {
     "x86_64": x86.used_features,
     "aarch64": aarch64.used_features,
@@ -118,7 +119,8 @@ def _look_into(
     archive: Archive, audit: WheelAudit, allowed: Iterable[str], top_level: Collection[str]
 ) -> WheelAudit:
     if archive.problems:  # do not unpack a possibly hostile archive
-        return audit.model_copy(update={"problems": (*audit.problems, *archive.problems[:_ENOUGH])})
+        refused = first_few((*audit.problems, *archive.problems), ENOUGH)
+        return audit.model_copy(update={"problems": refused})
     metadata: Metadata = read_metadata(archive, audit)
     problems = [
         *audit.problems,
@@ -130,15 +132,13 @@ def _look_into(
     for elf in elfs:
         if not any(fnmatchcase(elf.path, pattern) for pattern in allowed):
             problems += search_path_problems(elf.path, elf.search_paths)
-    if len(problems) > _ENOUGH:
-        problems[_ENOUGH:] = [f"and {len(problems) - _ENOUGH} more problems"]
     return audit.model_copy(
         update={
             "name": metadata.name,
             "version": metadata.version,
             "requires": metadata.requires,
             "elfs": elfs,
-            "problems": tuple(problems),
+            "problems": first_few(problems, ENOUGH),
         }
     )
 

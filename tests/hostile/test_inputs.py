@@ -201,8 +201,6 @@ NUMBERS = {
     "requirements": f"six=={DIGITS}",
     "constraints": f"six=={DIGITS}",
     "a group": f'[dependency-groups]\ndev = ["six=={DIGITS}"]\n',
-    "a lock": f"lock-version = '1.0'\ncreated-by = 'x'\n[[packages]]\nname = 'six'\n"
-    f"""marker = 'python_version > "{DIGITS}"'\n""",
     "a size in a lock": f"lock-version = '1.0'\ncreated-by = 'x'\nx = {DIGITS[:400]}\npackages = []\n",
 }
 

@@ -25,12 +25,14 @@ from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
 from tests.factories import runs
+from tests.factories.elf import make_elf
 from tests.factories.files import demo_wheel, make_wheel
 from tests.factories.fleets import facts, locked
 from tests.factories.plans import make_target
 from tests.factories.runs import FakeFleet, FakeStore
 
 RUNS = "would run in every Python of the release"
+VPXORD_ZMM = bytes.fromhex("62f17d48efc0c3")
 NO_SINGLE = "has no single reading"
 COMMAND = "would replace a command of the release"
 OTHER = "would describe another package"
@@ -220,6 +222,16 @@ def test_a_member_whose_name_depends_on_the_installer_is_refused(tmp_path, bytes
     wheel.write_bytes(wheel.read_bytes().replace(b"demo/x.py", bytes_))
     for found in (audit_wheel(wheel).problems, audit_download(wheel, "demo", "1.0")):
         assert any("has another name for other installers" in problem for problem in found), found
+
+
+def test_a_refusal_quotes_little_of_a_wheel(tmp_path):
+    requires = f"torch {'x' * (4 << 20)}"
+    files = {f"demo/{number}.so": make_elf(VPXORD_ZMM) for number in range(100)}
+    wheel = demo_wheel(tmp_path, files=files, requires=requires)
+    about = {"package": "demo", "wheel_version": "1.0+cpu.avx", "pins": ["torch==2.13.0"]}
+    found = check_wheel(wheel, target=make_target(), **about)
+    assert (len(found), found[-1]) == (21, "and 81 more problems")
+    assert sum(map(len, found)) < 10_000
 
 
 def test_a_large_member_is_not_held_in_memory(tmp_path):

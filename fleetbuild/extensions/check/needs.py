@@ -25,9 +25,10 @@ from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.models import ElfAudit
 from fleetbuild.audit.pieces import find
-from fleetbuild.audit.wheel import read_elfs
+from fleetbuild.audit.wheel import ENOUGH, read_elfs
 from fleetbuild.files import sha256_of
 from fleetbuild.models._base import Frozen
+from fleetbuild.text import first_few
 
 _LONG_ENOUGH = 6  # characters of a library's name that do not occur by chance
 
@@ -97,7 +98,9 @@ def needs_here(path: Path) -> WheelNeeds:
             requires = () if problems else _required_packages(archive)
     except BROKEN as error:
         return WheelNeeds(file=path.name, problems=(f"it is not a zip archive: {error}",))
-    return WheelNeeds(file=path.name, files=files, problems=tuple(problems), requires=requires)
+    return WheelNeeds(
+        file=path.name, files=files, problems=first_few(problems, ENOUGH), requires=requires
+    )
 
 
 def _with_use(archive: Archive, files: Sequence[ElfAudit]) -> Iterator[ElfAudit]:

@@ -133,8 +133,8 @@ def test_a_repository_of_one_tree_under_many_names_is_not_checked_out(tmp_path):
         rows = "".join(f"040000 tree {tree}\t{name}\n" for name in "abcdefghij")
         (tmp_path / "rows").write_text(rows)
         with (tmp_path / "rows").open() as listed:
-            made = subprocess.run(["git", "mktree"], cwd=bomb, stdin=listed, capture_output=True)
-        tree = made.stdout.decode().strip()
+            made = subprocess.check_output(["git", "mktree"], cwd=bomb, stdin=listed)
+        tree = made.decode().strip()
     commit = git(bomb, "commit-tree", "-m", "many", tree)
     git(bomb, "update-ref", "refs/heads/many", commit)
     with pytest.raises(InstallError, match="printed more than 64 MB"):
