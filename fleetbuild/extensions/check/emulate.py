@@ -154,6 +154,9 @@ def read_use(given: str, *, emulate: bool) -> str:
     return text
 
 
+_MALFORMED = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError)
+
+
 def is_used(wheel: Path, use: str) -> bool:
     """Return whether a given use imports what this wheel brings."""
     return not _imports(use).isdisjoint(top_level(members(wheel)))
@@ -183,10 +186,10 @@ def run_emulated(
             {"/env": environment},
             seconds=3 * _SECONDS,
         )
-        answer = json.loads(said)["try"]
-    except (SandboxError, ValueError, KeyError, RecursionError) as problem:
+        answer = json.loads(said)["try"]  # which the wheel's own code may have written
+        return read_outcome(answer["native"], answer["emulated"], _top_level(wheel), features)
+    except (SandboxError, *_MALFORMED) as problem:
         return undecided(f"it could not be run: {problem}")
-    return read_outcome(answer["native"], answer["emulated"], _top_level(wheel), features)
 
 
 def work_for(kind: MachineKind, script: str) -> dict[str, Any]:

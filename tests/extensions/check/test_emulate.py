@@ -229,3 +229,17 @@ def test_qemu_is_asked_for_a_cpu_with_nothing_beyond():
     without = CPU_MODELS["Haswell"].features - {"fma", "sse4_1"}
     assert qemu_cpu("x86_64", without) == "Haswell-noTSX,-fma,-sse4.1"
     assert qemu_cpu("aarch64", frozenset({"asimd"})) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['{"try": []}', "[]", "1e999", '{"try": {"native": 1, "emulated": []}}',
+     '{"try": {"native": {"code": 0, "out": ""}, "emulated": {"code": [], "out": "done"}}}',
+     '{"try": {"native": {"code": 0, "out": ""}, "emulated": {"code": 1e999, "out": ""}}}'],
+)  # fmt: skip
+def test_an_answer_that_the_wheels_code_wrote_decides_nothing(tmp_path, monkeypatch, said):
+    monkeypatch.setattr(emulate, "run_confined", lambda *_, **__: said)
+    monkeypatch.setattr(emulate, "work_for", lambda *_: {})
+    (kind,) = named_kinds(["Haswell"])
+    found = emulate.run_emulated(kind, "demo", make_wheel(tmp_path), tmp_path)
+    assert found.verdict == "undecided"
