@@ -201,7 +201,7 @@ NUMBERS = {
     "requirements": f"six=={DIGITS}",
     "constraints": f"six=={DIGITS}",
     "a group": f'[dependency-groups]\ndev = ["six=={DIGITS}"]\n',
-    "a size in a lock": f"lock-version = '1.0'\ncreated-by = 'x'\nx = {DIGITS[:400]}\npackages = []\n",
+    "a size in a lock": f"lock-version='1.0'\ncreated-by='x'\nx={DIGITS[:400]}\npackages=[]\n",
 }
 
 

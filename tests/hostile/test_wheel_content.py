@@ -355,6 +355,22 @@ def test_an_apply_warns_of_what_another_package_loads(tmp_path):
     assert "two-1.0-py3-none-any.whl is loaded by pytest" in warning.message
 
 
+def test_a_wheel_that_takes_no_bill_of_materials_holds_up_no_other(tmp_path, monkeypatch):
+    """As of a builder that leaves its own program out, and puts RECORD first."""
+    fleet = runs.fleet_of(tmp_path, *(runs.group(isa, [f"{isa}-1"]) for isa in ("avx", "avx2")))
+    add = FakeStore.add
+
+    def picky(store, path, wheel, **about):
+        if wheel.target.isa == "avx":
+            raise AuditError(f"{path.name} takes no bill of materials.")
+        return add(store, path, wheel, **about)
+
+    monkeypatch.setattr(FakeStore, "add", picky)
+    result = fleet.apply()
+    assert [wheel.state for wheel in result.wheels] == ["refused", "built"]
+    assert {node.node: node.state for node in result.nodes}["avx2-1"] == "installed"
+
+
 def test_the_commands_of_a_wheel_are_announced(tmp_path):
     entry = b"[console_scripts]\ntool = x:main\n[gui_scripts]\nshow = x:main\n[x]\ny = z\n"
     files = {

@@ -31,63 +31,45 @@ from fleetbuild.models import LockedFile, PlannedWheel
 
 NAME = "sboms/fleetbuild.cdx.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest date that a zip file knows
-_CHUNK = 1 << 20
 
 
 def add_sbom(source: Path, dest: Path, wheel: PlannedWheel) -> None:
     """Write the wheel with its bill of materials to `dest`; everything else keeps its bytes."""
-    if read_apart(sbom_here, source, dest=str(dest), bill=sbom(wheel)) is None:
+    found = read_apart(sbom_here, source, dest=str(dest), bill=sbom(wheel))
+    if found is None:
         raise_if_folder_is_full(dest.parent)
+    if not found:
         raise AuditError(
-            f"{source.name} takes too much time or memory to add its bill of materials.",
-            "Look into it (fleetbuild audit WHEEL): such a wheel is not used.",
+            f"{source.name} takes no bill of materials: its RECORD is not its last file, it brings"
+            " such a bill, or it takes too much time or memory.",
+            "Look into it (fleetbuild audit WHEEL), and build it again.",
         )
 
 
 def sbom_here(source: Path, dest: str, bill: dict[str, Any]) -> bool:
-    """Write the wheel in this process, the separate one."""
-    with zipfile.ZipFile(source) as archive:
+    """Write the wheel in this process, the separate one; return whether its form allows that."""
+    shutil.copyfile(source, dest)
+    with zipfile.ZipFile(dest, "a") as archive:
         record = archive.getinfo(f"{info_folder(Archive(archive))}/RECORD")
         rows = record_rows(archive.read(record).decode("utf-8", "replace"))  # as the audit reads it
         name = record.filename.removesuffix("RECORD") + NAME
         last = max(archive.infolist(), key=lambda info: info.header_offset)
-        simple = last is record and name not in archive.NameToInfo
-    add_libraries(bill, rows.values())
-    text = json.dumps(bill, indent=1, sort_keys=True).encode()
-    hashed = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
-    kept = [row for path, row in rows.items() if path != name]
-    lines = io.StringIO()
-    csv.writer(lines, lineterminator="\n").writerows([*kept, [name, f"sha256={hashed}", len(text)]])
-    if simple:
-        shutil.copyfile(source, dest)
-        result = zipfile.ZipFile(dest, "a")
-    else:
-        result = _rewritten_here(source, dest, {record.filename, name})
-    with result:
-        if simple:  # RECORD is the last member: the new members take its place
-            result.filelist.remove(result.NameToInfo.pop(record.filename))
-            result.start_dir = record.header_offset
+        if last is not record or name in archive.NameToInfo:
+            return False
+        add_libraries(bill, rows.values())
+        text = json.dumps(bill, indent=1, sort_keys=True).encode()
+        hashed = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
+        lines = io.StringIO()
+        bill_row = [name, f"sha256={hashed}", len(text)]
+        csv.writer(lines, lineterminator="\n").writerows([*rows.values(), bill_row])
+        archive.filelist.remove(archive.NameToInfo.pop(record.filename))
+        archive.start_dir = record.header_offset  # the new members take the place of RECORD
         for member, content in ((name, text), (record.filename, lines.getvalue().encode())):
             entry = zipfile.ZipInfo(member, _EPOCH)
             entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
             entry.external_attr = 0o100644 << 16
-            result.writestr(entry, content)
+            archive.writestr(entry, content)
     return True
-
-
-def _rewritten_here(source: Path, dest: str, left_out: Iterable[str]) -> zipfile.ZipFile:
-    """Return an open archive with the members of another, without some."""
-    result = zipfile.ZipFile(dest, "w")
-    with zipfile.ZipFile(source) as archive:
-        for info in archive.infolist():
-            if info.filename in left_out or info.filename.endswith("/"):
-                continue
-            entry = zipfile.ZipInfo(info.filename, info.date_time)
-            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
-            entry.external_attr = info.external_attr
-            with archive.open(info) as old, result.open(entry, "w", force_zip64=True) as new:
-                shutil.copyfileobj(old, new, _CHUNK)
-    return result
 
 
 def add_libraries(bill: dict[str, Any], record: Iterable[Sequence[str]]) -> None:
