@@ -76,8 +76,7 @@ def _audit(
 ) -> tuple[WheelResult, StoredWheel | None]:
     path, problems = delivered
     if problems or path is None:
-        refused = _refuse(run, assignment, result, "; ".join(problems))
-        return refused, None
+        return _refuse(run, assignment, result, "; ".join(problems)), None
     builder = progress.facts.get(assignment.node)
     image = assignment.wheel.builder(assignment.node).image
     try:

@@ -54,6 +54,12 @@ class Archive:
         """Return the names of its files, in archive order."""
         return tuple(self._members)
 
+    @property
+    def installed_size(self) -> int:
+        """Return the bytes of its unpacked files and of the bytecode that pip compiles."""
+        sizes = {name: info.file_size for name, info in self._members.items()}
+        return sum(size * (2 if name.endswith(".py") else 1) for name, size in sizes.items())
+
     def text(self, name: str) -> str | None:
         """Return a small text; None if it is missing, too large or unreadable."""
         info = self._members.get(name)
@@ -93,6 +99,13 @@ class Archive:
                 digest.update(chunk)
                 size += len(chunk)
         return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), size
+
+
+@contextmanager
+def opened_here(wheel: Path) -> Iterator[Archive]:
+    """Open a wheel in this process, the separate one; raises one of BROKEN."""
+    with zipfile.ZipFile(wheel) as file:
+        yield Archive(file)
 
 
 class Folder:

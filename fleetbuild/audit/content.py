@@ -12,15 +12,14 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Any
 
-import yaml
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.archive import Archive
 from fleetbuild.audit.entry_points import COMMANDS, Unclear, entry_points, info_folder
+from fleetbuild.hardware.data import load
 
 _HOOKS = ("sitecustomize", "usercustomize")
 # Commands of a virtual environment, of fleetbuild, and uv, which fleetbuild looks for on PATH.
@@ -159,9 +158,7 @@ def _command_problem(command: str) -> str | None:
 @cache
 def content_table() -> dict[str, Any]:
     """Return data/content.yml."""
-    text = files("fleetbuild.audit").joinpath("data/content.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
+    return load("content.yml", "fleetbuild.audit")
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import stat
 import struct
-import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -13,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.archive import BROKEN, Archive, Folder
+from fleetbuild.audit.archive import BROKEN, Archive, Folder, opened_here
 from fleetbuild.audit.content import content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
@@ -28,7 +27,7 @@ from fleetbuild.audit.limited_process import (
     too_much,
     turn,
 )
-from fleetbuild.audit.metadata import Metadata, read_metadata
+from fleetbuild.audit.metadata import read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelAudit, When
 from fleetbuild.audit.pieces import Found, Piece
 from fleetbuild.audit.search_paths import search_path_problems
@@ -75,8 +74,8 @@ def audit_here(path: Path, allowed: Iterable[str], top_level: Collection[str]) -
     """Audit a wheel in this process, the separate one."""
     audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
     try:
-        with zipfile.ZipFile(path) as file:
-            return _look_into(Archive(file), audit, allowed, top_level)
+        with opened_here(path) as archive:
+            return _look_into(archive, audit, allowed, top_level)
     except BROKEN as error:
         return audit.model_copy(
             update={"problems": (*audit.problems, f"it is not a zip archive: {error}")}
@@ -91,8 +90,7 @@ def needed_libraries(path: Path) -> tuple[str, ...]:
 def libraries_here(path: Path) -> tuple[str, ...]:
     """Read the libraries in this process, the separate one."""
     try:
-        with zipfile.ZipFile(path) as file:
-            archive = Archive(file)
+        with opened_here(path) as archive:
             needed: set[str] = set()
             for name in archive.names:
                 if archive.head(name) == MAGIC:
@@ -121,26 +119,17 @@ def _look_into(
     if archive.problems:  # do not unpack a possibly hostile archive
         refused = first_few((*audit.problems, *archive.problems), ENOUGH)
         return audit.model_copy(update={"problems": refused})
-    metadata: Metadata = read_metadata(archive, audit)
+    audit = read_metadata(archive, audit)
     problems = [
         *audit.problems,
-        *metadata.problems,
         *tag_problems(audit.tags),
-        *content_problems(archive, metadata.name or "", allowed=allowed, top_level=top_level),
+        *content_problems(archive, audit.name or "", allowed=allowed, top_level=top_level),
     ]
     elfs = tuple(read_elfs(archive, problems))
     for elf in elfs:
         if not any(fnmatchcase(elf.path, pattern) for pattern in allowed):
             problems += search_path_problems(elf.path, elf.search_paths)
-    return audit.model_copy(
-        update={
-            "name": metadata.name,
-            "version": metadata.version,
-            "requires": metadata.requires,
-            "elfs": elfs,
-            "problems": first_few(problems, ENOUGH),
-        }
-    )
+    return audit.model_copy(update={"elfs": elfs, "problems": first_few(problems, ENOUGH)})
 
 
 def read_elfs(archive: Archive | Folder, problems: list[str]) -> Iterator[ElfAudit]:

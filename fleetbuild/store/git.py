@@ -17,7 +17,7 @@ from fleetbuild.audit.archive import is_bomb
 from fleetbuild.errors import InstallError, ResolutionError
 from fleetbuild.programs import run_program
 from fleetbuild.store.address_secrets import without_login
-from fleetbuild.store.pack import pack_checkout
+from fleetbuild.store.pack import pack_tree
 from fleetbuild.store.sources import MAX_BYTES, MAX_MEMBERS
 
 _ANSWER_WITHIN, _FETCH_WITHIN = 60, 4 * 3600
@@ -38,9 +38,9 @@ def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
     """Return the commit that a tag or branch points to now."""
     if _COMMIT.fullmatch(ref):
         return ref
-    wanted = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
-    if ref == "HEAD":  # the repository's own branch
-        wanted = [ref]
+    # HEAD is the repository's own branch.
+    named = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
+    wanted = [ref] if ref == "HEAD" else named
     asked = _Git(address, mirrors).run("ls-remote", "--", address, *wanted, within=_ANSWER_WITHIN)
     answers = (line.partition("\t") for line in asked.splitlines())
     commits = {name: commit for commit, _, name in answers}
@@ -95,7 +95,7 @@ def pack_commit(
                 )
             git.run("checkout", "--quiet", "--detach", wanted)
             waiting += git.submodules() if submodules else ()
-        pack_checkout(Path(folder), dest, root)
+        pack_tree(Path(folder), dest, root, whole=True)
 
 
 def _fetch(git: _Git, commit: str) -> None:
@@ -148,27 +148,23 @@ class _Git:
 
     def packed(self) -> int:
         """Return the bytes that the repository itself takes."""
-        assert self.folder  # noqa: S101
-        return sum(file.stat().st_size for file in self.folder.glob(".git/objects/*/*"))
+        return sum(file.stat().st_size for file in Path(self.folder or "").glob(".git/objects/*/*"))
 
     def submodules(self) -> Iterator[tuple[_Git, str, str]]:
         """Yield each submodule of what is checked out: git in its folder, its address, its commit.
 
         `git submodule update` would check them out, and theirs, without a bound.
         """
-        assert self.folder  # noqa: S101
         listed = (line.partition("\t") for line in self.run("ls-files", "-s", "-z").split("\0"))
-        commits = {
-            path: about.split()[1] for about, _, path in listed if about.startswith("160000")
-        }
+        commits = {path: row.split()[1] for row, _, path in listed if row.startswith("160000")}
         if not commits:
             return
         self.run("submodule", "--quiet", "init")
-        urls, ways = self._settings("url"), self._settings("update")
+        here, urls, ways = Path(self.folder or ""), self._settings("url"), self._settings("update")
         for name, path in self._settings("path", "--file", ".gitmodules").items():
-            folder = self.folder / path
+            folder = here / path
             wanted = path in commits and name in urls and ways.get(name) != "none"
-            if wanted and folder.resolve() == self.folder.resolve() / path:  # through no link
+            if wanted and folder.resolve() == here.resolve() / path:  # through no link
                 yield replace(self, folder=folder), urls[name], commits[path]
 
     def _settings(self, key: str, *where: str) -> dict[str, str]:

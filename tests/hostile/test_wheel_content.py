@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import audit_wheel, check_wheel
-from fleetbuild.audit.downloads import announced_commands, audit_download, installed_size
+from fleetbuild.audit.downloads import audit_download, contents_of
 from fleetbuild.audit.ownership import owners, second_owners
 from fleetbuild.cli import app
 from fleetbuild.errors import AuditError, InstallError
@@ -378,7 +378,7 @@ def test_the_commands_of_a_wheel_are_announced(tmp_path):
         "demo-1.0.data/scripts/run.py": b"",
         "demo-1.0.data/data/bin/other": b"",
     }
-    assert announced_commands(str(make_wheel(tmp_path, files=files))) == (
+    assert contents_of(make_wheel(tmp_path, files=files)).commands == (
         "other", "run.py", "show", "tool",
     )  # fmt: skip
 
@@ -457,8 +457,8 @@ def test_a_wheels_size_counts_its_unpacked_and_compiled_files(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("demo/core.so", bytes(1 << 20))
         file.writestr("demo/__init__.py", "#" * 1000)
-    assert installed_size(str(path)) == (1 << 20) + 2 * 1000
+    assert contents_of(path).size == (1 << 20) + 2 * 1000
     assert path.stat().st_size < 5000
     broken = tmp_path / "broken.whl"
     broken.write_bytes(b"PK")
-    assert installed_size(str(broken)) == 0
+    assert contents_of(broken).size == 0

@@ -7,7 +7,6 @@ the name or the version of the package: builds of one version differ.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.parser import HeaderParser
@@ -19,7 +18,7 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.archive import BROKEN, Archive, Folder
+from fleetbuild.audit.archive import BROKEN, Archive, Folder, opened_here
 from fleetbuild.audit.elf import MAGIC
 from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
@@ -90,8 +89,7 @@ def files_here(*paths: Path, names: Sequence[str]) -> WheelNeeds:
 def needs_here(path: Path) -> WheelNeeds:
     """Read a wheel in this process, the separate one."""
     try:
-        with zipfile.ZipFile(path) as file:
-            archive = Archive(file)
+        with opened_here(path) as archive:
             problems = list(archive.problems)
             files = () if problems else tuple(read_elfs(archive, problems))
             files = tuple(_with_use(archive, files))

@@ -82,7 +82,7 @@ def add_libraries(bill: dict[str, Any], record: Iterable[Sequence[str]]) -> None
             "scope": "required",
             "hashes": [{"alg": "SHA-256", "content": _hex(digest)}],
         }
-        for path, digest, *_ in sorted(row for row in record if len(row) > 1)
+        for path, digest, *_ in sorted(list(row) for row in record if len(row) > 1)
         if ".libs/" in path and digest.startswith("sha256=")
     ]
     bill["components"][:0] = parts

@@ -126,21 +126,6 @@ def test_a_repository_that_unpacks_to_much_more_is_not_checked_out(tmp_path, nes
     assert not (tmp_path / "x").exists()
 
 
-def test_a_repository_of_one_tree_under_many_names_is_not_checked_out(tmp_path):
-    bomb = make_repository(tmp_path / "bomb", {"a": ""})
-    tree = git(bomb, "rev-parse", "HEAD^{tree}")
-    for _ in range(7):  # ten million files
-        rows = "".join(f"040000 tree {tree}\t{name}\n" for name in "abcdefghij")
-        (tmp_path / "rows").write_text(rows)
-        with (tmp_path / "rows").open() as listed:
-            made = subprocess.check_output(["git", "mktree"], cwd=bomb, stdin=listed)
-        tree = made.decode().strip()
-    commit = git(bomb, "commit-tree", "-m", "many", tree)
-    git(bomb, "update-ref", "refs/heads/many", commit)
-    with pytest.raises(InstallError, match="printed more than 64 MB"):
-        pack_commit(bomb.as_uri(), commit, tmp_path / "x", "p", submodules=True, mirrors={})
-
-
 def test_a_submodule_that_its_repository_leaves_out_is_left_out(forge, tmp_path):
     pkg = forge / "pkg"
     git(pkg, "config", "-f", ".gitmodules", "submodule.third_party/lib.update", "none")
