@@ -310,14 +310,8 @@ def test_broken_binaries_are_findings(tmp_path):
 
 def test_damaged_archives_are_findings(tmp_path):
     path = demo_wheel(tmp_path, files=GOOD)
-    whole = path.read_bytes()
     path.write_bytes(b"not a zip")
     assert "not a zip archive" in audit_wheel(path).problems[0]
-    for at in range(0, len(whole), 7):
-        damaged = bytearray(whole)
-        damaged[at] ^= 0x55
-        path.write_bytes(damaged)
-        audit_wheel(path)  # whatever it says, it says it
 
 
 def test_a_missing_wheel_is_an_error(tmp_path):
