@@ -151,7 +151,7 @@ class _Git:
         return sum(file.stat().st_size for file in Path(self.folder or "").glob(".git/objects/*/*"))
 
     def submodules(self) -> Iterator[tuple[_Git, str, str]]:
-        """Yield each submodule of what is checked out: git in its folder, its address, its commit.
+        """Yield each submodule of the checkout: git in its folder, its address, its commit.
 
         `git submodule update` would check them out, and theirs, without a bound.
         """

@@ -242,7 +242,7 @@ def _below(member: str) -> str:
 
 
 def loads(text: str) -> dict[str, Any]:
-    """Return the content of TOML; raise ValueError if it is none, or has a number without end."""
+    """Return the content of TOML; raise ValueError for other text and endless numbers."""
     if LONG_NUMBER.search(text):  # Python reads none of 4,300 digits, and makes no float of 400
         raise ValueError("it has a number of hundreds of digits")
     return tomllib.loads(text)
