@@ -90,7 +90,7 @@ def pack_commit(
             if files > MAX_MEMBERS or size > MAX_BYTES or is_bomb(sum(sizes), git.packed()):
                 raise InstallError(
                     f"The source in {without_login(address)} is not unpacked: it has {files} files"
-                    f" of {size >> 20} MB, too much for what was fetched, or for a source.",
+                    f" of {size >> 20} MB, too much for so small a fetch, or for a source.",
                     "Name another ref or repository; or pack it by hand, and name the archive.",
                 )
             git.run("checkout", "--quiet", "--detach", wanted)
