@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from secrets import token_hex
 
-_CHUNK = 1 << 16
-
 
 def sha256_of(path: Path) -> str:
     """Return the sha256 of a file."""
@@ -44,15 +42,6 @@ def make_folder(folder: str | Path, mode: int = 0o777) -> None:
     """Make a folder, and those above it, if it is missing."""
     if not os.path.isdir(folder):  # noqa: PTH112 (Path takes longer)
         Path(folder).mkdir(mode=mode, parents=True, exist_ok=True)
-
-
-def read_file(path: str) -> bytes:
-    """Return a file's bytes. Path, and a file object, take longer than the read of a small file."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        return b"".join(iter(lambda: os.read(handle, _CHUNK), b""))
-    finally:
-        os.close(handle)
 
 
 def read_input(

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fleetbuild.files import make_folder, read_file
+from fleetbuild.files import make_folder
 from fleetbuild.models import now
 from fleetbuild.state import one_line
 
@@ -143,7 +143,7 @@ def _last_number(path: str) -> int:
 
 
 def _lines(path: str) -> list[str]:
-    return read_file(path).decode(errors="replace").splitlines()
+    return Path(path).read_text("utf-8", "replace").splitlines()
 
 
 def _entry(line: str) -> dict[str, Any]:

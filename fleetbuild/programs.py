@@ -53,7 +53,8 @@ def run_program(
             child.kill()
             raise
     if out is None:
-        return subprocess.CompletedProcess(command, 1, "", _too_much(command))
+        said = f"error: {Path(command[0]).name} printed more than {MOST_OUTPUT >> 20} MB"
+        return subprocess.CompletedProcess(command, 1, "", said)
     texts = (bytes(stream).decode("utf-8", "replace") for stream in (out, errors))
     return subprocess.CompletedProcess(command, code, *texts)
 
@@ -110,7 +111,3 @@ def _read(
                 child.kill()
                 return None, errors
     return out, errors
-
-
-def _too_much(command: Sequence[str]) -> str:
-    return f"error: {Path(command[0]).name} printed more than {MOST_OUTPUT >> 20} MB"

@@ -25,7 +25,6 @@ from fleetbuild.files import (
     is_there,
     make_folder,
     raise_if_full,
-    read_file,
     replace_file,
     write_atomically,
 )
@@ -183,7 +182,7 @@ class StateDir:
         """
         file = self.root / "controller"
         try:
-            name = read_file(str(file)).decode("ascii").strip()
+            name = file.read_text("ascii").strip()
         except (FileNotFoundError, UnicodeDecodeError):
             name = ""
         if not re.fullmatch(r"[0-9a-f]{8}", name):
@@ -306,7 +305,7 @@ class StateDir:
     def probed(self, name: str) -> datetime | None:
         """Return when the stored facts of a node were read, or None."""
         try:
-            text = read_file(f"{self._facts}/{name}/{_PROBED}").decode()
+            text = Path(f"{self._facts}/{name}/{_PROBED}").read_text("utf-8")
             return datetime.fromisoformat(text.strip())
         except (OSError, ValueError):  # or the name is not valid for a folder
             return None

@@ -13,6 +13,7 @@ from functools import lru_cache
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.?")
 # Controls, formats such as turning the line around, surrogates, private use, line separators.
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+_LONGEST = 1000  # characters of a sentence about a package, which may quote a name of megabytes
 _DIGITS = re.compile(r"([0-9]{1,9})")
 
 
@@ -80,6 +81,13 @@ def clean(text: object, *, limit: int = 2000) -> str:
         if char in "\t\r\n" or unicodedata.category(char) not in HIDDEN
     ).replace("##[", "# #[")  # a command to GitHub's runner, wherever it is in a line
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
+
+
+def first_few(problems: Iterable[str], most: int) -> tuple[str, ...]:
+    """Return the first sentences, each of a readable length, and how many more there are."""
+    found = tuple(problems)
+    more = (f"and {len(found) - most} more problems",) if len(found) > most else ()
+    return (*(clean(each, limit=_LONGEST) for each in found[:most]), *more)
 
 
 def named_path(path: str) -> str:

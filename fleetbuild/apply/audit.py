@@ -16,6 +16,7 @@ from fleetbuild.apply.build_events import incoming
 from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.pending import BuildAssignment, key_of, pins_of, results_of_failed_wheels
 from fleetbuild.audit import check_wheel
+from fleetbuild.errors import AuditError
 from fleetbuild.files import sha256_of
 from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
@@ -75,23 +76,25 @@ def _audit(
 ) -> tuple[WheelResult, StoredWheel | None]:
     path, problems = delivered
     if problems or path is None:
-        refused = _refuse(run, assignment, result, "; ".join(problems))
-        return refused, None
+        return _refuse(run, assignment, result, "; ".join(problems)), None
     builder = progress.facts.get(assignment.node)
     image = assignment.wheel.builder(assignment.node).image
-    stored = run.tools.wheels.add(
-        path,
-        assignment.wheel,
-        built_on=assignment.node,
-        seconds=result.seconds or 0.0,
-        context=BuildContext(
-            plan_digest=run.plan.digest,
-            # In a container, the plan's compiler with its image is all that counts.
-            toolchain=builder.toolchain if builder and not image else {},
-            cached=result.cached,
-            sign=run.tools.sign,
-        ),
-    )
+    try:
+        stored = run.tools.wheels.add(
+            path,
+            assignment.wheel,
+            built_on=assignment.node,
+            seconds=result.seconds or 0.0,
+            context=BuildContext(
+                plan_digest=run.plan.digest,
+                # In a container, the plan's compiler with its image is all that counts.
+                toolchain=builder.toolchain if builder and not image else {},
+                cached=result.cached,
+                sign=run.tools.sign,
+            ),
+        )
+    except AuditError as error:  # of one wheel: the others go on
+        return _refuse(run, assignment, result, error.message), None
     path.unlink()  # the store has it now
     run.tell("audit", "ok", path.name, group=assignment.group, package=assignment.wheel.package)
     return result.model_copy(update={"file": str(stored.path), "sha256": stored.sha256}), stored

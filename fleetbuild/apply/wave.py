@@ -29,7 +29,7 @@ from fleetbuild.apply.followers import notify_after, notify_before
 from fleetbuild.apply.hooks import around_switch, has_hooks
 from fleetbuild.apply.installers import installer_for
 from fleetbuild.apply.pending import key_of
-from fleetbuild.audit.downloads import announced_commands, installed_size
+from fleetbuild.audit.downloads import contents_of
 from fleetbuild.models import (
     LockedFile,
     Manifest,
@@ -312,7 +312,7 @@ def names_of(group: PlannedGroup) -> tuple[tuple[str, str], ...]:
 def needed_space(wheels: Sequence[InstalledWheel]) -> int:
     """Return the bytes that a release needs on a node: copied wheels, their files, the
     environment."""
-    unpacked = sum(installed_size(wheel.path) for wheel in wheels)
+    unpacked = sum(contents_of(Path(wheel.path)).size for wheel in wheels)
     return ENVIRONMENT_BYTES + unpacked + _size(wheels)
 
 
@@ -361,7 +361,7 @@ def _fetched(progress: Progress, file: LockedFile) -> InstalledWheel:
 
 
 def _installed(path: Path, file: str, sha256: str) -> InstalledWheel:
-    commands = announced_commands(str(path))
+    commands = contents_of(path).commands
     try:
         size = os.path.getsize(path)  # noqa: PTH202 (asked for each wheel of each wave)
     except FileNotFoundError:

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import mmap
 import shutil
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -28,6 +29,7 @@ SUSPICIOUS_SIZE = 64 * MIB
 SUSPICIOUS_RATIO = 200
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _CHUNK = MIB
+_UTF8, _UNICODE_NAME = 0x800, 0x7075  # a flag of a member, and an extra field, since Python 3.12
 
 # Exceptions that zipfile raises for a damaged archive.
 BROKEN = (
@@ -51,6 +53,12 @@ class Archive:
     def names(self) -> tuple[str, ...]:
         """Return the names of its files, in archive order."""
         return tuple(self._members)
+
+    @property
+    def installed_size(self) -> int:
+        """Return the bytes of its unpacked files and of the bytecode that pip compiles."""
+        sizes = {name: info.file_size for name, info in self._members.items()}
+        return sum(size * (2 if name.endswith(".py") else 1) for name, size in sizes.items())
 
     def text(self, name: str) -> str | None:
         """Return a small text; None if it is missing, too large or unreadable."""
@@ -93,6 +101,13 @@ class Archive:
         return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), size
 
 
+@contextmanager
+def opened_here(wheel: Path) -> Iterator[Archive]:
+    """Open a wheel in this process, the separate one; raises one of BROKEN."""
+    with zipfile.ZipFile(wheel) as file:
+        yield Archive(file)
+
+
 class Folder:
     """Files of a folder, read as the members of an archive are."""
 
@@ -122,6 +137,11 @@ class Folder:
             yield cast("bytes", data)
 
 
+def is_bomb(size: int, packed: int) -> bool:
+    """Return whether so few bytes unpack to so many that the file was made for it."""
+    return size > SUSPICIOUS_SIZE and size > packed * SUSPICIOUS_RATIO
+
+
 def _problems(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
     if len(members) > MAX_MEMBERS:
         yield f"it has {len(members)} members; more than {MAX_MEMBERS} are not examined"
@@ -129,7 +149,7 @@ def _problems(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
     if total > MAX_TOTAL:
         yield f"it unpacks to {total // MIB} MiB; more than {MAX_TOTAL // MIB} are not examined"
     packed = sum(info.compress_size for info in members)
-    if total > SUSPICIOUS_SIZE and total > packed * SUSPICIOUS_RATIO:
+    if is_bomb(total, packed):
         yield f"it unpacks {packed} bytes to {total}"
     if packed > size:  # members that share bytes unpack them again and again
         yield f"its members have {packed} packed bytes, more than the {size} of the file"
@@ -147,10 +167,7 @@ def _member_problems(info: zipfile.ZipInfo) -> Iterator[str]:
         yield f"{name!r} would be unpacked outside of its folder"
     if (info.external_attr >> 16) & 0o170000 == 0o120000:
         yield f"{name!r} is a symbolic link"
-    bomb = (
-        info.file_size > SUSPICIOUS_SIZE and info.file_size > info.compress_size * SUSPICIOUS_RATIO
-    )
-    if info.file_size > MAX_MEMBER or bomb:
+    if info.file_size > MAX_MEMBER or is_bomb(info.file_size, info.compress_size):
         yield f"{name!r} unpacks {info.compress_size} bytes to {info.file_size}"
     if info.compress_type not in METHODS:
         yield f"{name!r} is compressed by a method that wheels do not use"
@@ -159,3 +176,17 @@ def _member_problems(info: zipfile.ZipInfo) -> Iterator[str]:
         yield f"{name!r} has {info.compress_size} packed bytes and states only {info.file_size}"
     if info.flag_bits & 1:
         yield f"{name!r} is encrypted"
+    if _has_other_name(info):
+        yield f"{name!r} has another name for other installers"
+
+
+def _has_other_name(info: zipfile.ZipInfo) -> bool:
+    """Return whether a member's name is another one in other versions of Python, or for uv."""
+    start = 0
+    while start + 4 <= len(info.extra):
+        kind, size = struct.unpack_from("<HH", info.extra, start)
+        if kind == _UNICODE_NAME:
+            return True
+        start += 4 + size
+    encoded = info.filename.isascii() or info.flag_bits & _UTF8
+    return info.filename != info.orig_filename or not encoded

@@ -8,22 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
 from packaging.tags import Tag, parse_tag
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.models import ElfAudit, WheelAudit, code_runs_on
-from fleetbuild.audit.wheel import audit_wheel
+from fleetbuild.audit.wheel import ENOUGH, audit_wheel
 from fleetbuild.audit.wheel_tags import supported_tags
+from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models import Target
-from fleetbuild.text import version_key
+from fleetbuild.text import first_few, version_key
 
 _IMPLIED = {"x86_64": x86.implied, "aarch64": aarch64.implied}
 
@@ -50,7 +49,7 @@ def check_wheel(
     packages that the wheel is built against. `allowed` and `top_level` come from its recipe.
     """
     audit = audit_wheel(path, allowed=allowed, top_level=top_level)
-    return (
+    problems = (
         *(f"{audit.file}: {problem}" for problem in audit.problems),
         *_identity(audit, package, wheel_version),
         *_unpinned(audit, pins),
@@ -65,6 +64,7 @@ def check_wheel(
         *_cxx(audit, libstdcxx),
         *_gpus(audit, target, package, wheel_version),
     )
+    return first_few(problems, ENOUGH)
 
 
 def _identity(audit: WheelAudit, package: str, version: str) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _gpus(audit: WheelAudit, target: Target, package: str, version: str) -> Iter
 
 def _beyond(elf: ElfAudit, target: Target, package: str) -> Iterator[str]:
     promised = f"only for SM {', '.join(target.sms)}" if target.sms else "for CPUs"
-    extra = {sm for sm in elf.sms + elf.ptx if _base(sm) not in target.sms}
+    extra = {sm for sm in elf.sms + elf.ptx if sm.rstrip("af") not in target.sms}
     if more := extra - _granted(package, target.sms):
         yield f"{elf.path} contains GPU code for SM {_sorted(more)}, but it must be {promised}"
 
@@ -175,15 +175,9 @@ def _sorted(sms: Iterable[str]) -> str:
     return ", ".join(sorted(sms, key=sm_order))
 
 
-def _base(sm: str) -> str:
-    return sm.rstrip("af")
-
-
 @cache
 def _table(name: str) -> dict[str, Any]:
-    text = files("fleetbuild.audit").joinpath(f"data/{name}.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
+    return load(f"{name}.yml", "fleetbuild.audit")
 
 
 def _either(texts: Iterable[str]) -> str:

@@ -12,15 +12,14 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Any
 
-import yaml
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.archive import Archive
 from fleetbuild.audit.entry_points import COMMANDS, Unclear, entry_points, info_folder
+from fleetbuild.hardware.data import load
 
 _HOOKS = ("sitecustomize", "usercustomize")
 # Commands of a virtual environment, of fleetbuild, and uv, which fleetbuild looks for on PATH.
@@ -131,13 +130,13 @@ def _module_problems(
         if not file.startswith(f"{info}/"):
             yield f"{file!r} would replace what the wheel says about itself"
         return
-    if first.endswith((".dist-info", ".egg-info")):
+    if first.lower().endswith((".dist-info", ".egg-info", ".egg")):  # as Python reads them
         yield f"{file!r} would describe another package"
         return
     if first == "__pycache__":
         first, rest = rest, ""
     module = first if rest else first.split(".")[0]
-    if (not rest and first.endswith((".pth", ".egg-link"))) or module in _HOOKS:
+    if (not rest and first.endswith((".pth", ".start", ".egg-link"))) or module in _HOOKS:
         yield f"{file!r} would run in every Python of the release"
     elif module in sys.stdlib_module_names:
         yield f"{file!r} would replace a module of the standard library"
@@ -159,9 +158,7 @@ def _command_problem(command: str) -> str | None:
 @cache
 def content_table() -> dict[str, Any]:
     """Return data/content.yml."""
-    text = files("fleetbuild.audit").joinpath("data/content.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
+    return load("content.yml", "fleetbuild.audit")
 
 
 @cache

@@ -6,24 +6,25 @@ read in which it looks for libraries: a published wheel chooses the rest at run 
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from fleetbuild.audit.archive import BROKEN, Archive
+from fleetbuild.audit.archive import BROKEN, Archive, opened_here
 from fleetbuild.audit.content import announced_files, content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, search_paths_of
-from fleetbuild.audit.entry_points import Unclear
+from fleetbuild.audit.entry_points import Unclear, info_folder
 from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.search_paths import search_path_problems
+from fleetbuild.text import first_few
 
-RULES = 4  # raised with every change of these rules, so that stored results are checked again
+RULES = 5  # raised with every change of these rules, so that stored results are checked again
 _ENOUGH = 5
 
 
@@ -41,8 +42,7 @@ def audit_here(path: Path, name: str, version: str, allowed: Iterable[str]) -> t
     """Check a wheel in this process, the separate one."""
     try:
         found_name, found_version, _, tags = parse_wheel_filename(path.name)
-        with zipfile.ZipFile(path) as file:
-            archive = Archive(file)
+        with opened_here(path) as archive:
             problems = [*archive.problems]
             if not same(str(found_name), str(found_version), name, version):
                 problems.append(f"its name says {found_name} {found_version}, not {name} {version}")
@@ -52,8 +52,7 @@ def audit_here(path: Path, name: str, version: str, allowed: Iterable[str]) -> t
                 problems += _search_paths(archive, allowed)
     except (*BROKEN, InvalidWheelFilename) as error:
         return (f"it is not a wheel: {error}",)
-    more = [f"and {len(problems) - _ENOUGH} more problems"] if len(problems) > _ENOUGH else []
-    return (*problems[:_ENOUGH], *more)
+    return first_few(problems, _ENOUGH)
 
 
 def _search_paths(archive: Archive, allowed: Iterable[str]) -> Iterator[str]:
@@ -63,36 +62,39 @@ def _search_paths(archive: Archive, allowed: Iterable[str]) -> Iterator[str]:
                 yield from search_path_problems(name, search_paths_of(data))
 
 
+class Contents(NamedTuple):
+    """What a wheel holds."""
+
+    size: int = 0  # of its unpacked files and of the bytecode that pip compiles
+    commands: tuple[str, ...] = ()  # the names that it adds to the release's bin/
+    names: tuple[str, ...] = ()  # of its files
+    metadata: str = ""  # the text of METADATA
+
+
 @cache
-def installed_size(wheel: str) -> int:
-    """Return the bytes of a wheel's unpacked files and of the bytecode that pip compiles.
+def contents_of(wheel: Path) -> Contents:
+    """Return what a wheel holds; nothing if its audit refuses it.
 
     Wheels of a store never change, so each is read once.
     """
-    return int(read_apart(size_here, Path(wheel)) or 0)
+    size, commands, names, metadata = read_apart(contents_here, wheel) or Contents()
+    return Contents(size, tuple(commands), tuple(names), metadata)
 
 
-def size_here(wheel: Path) -> int:
-    """Read the size in this process, the separate one."""
+def contents_here(wheel: Path) -> Contents:
+    """Read a wheel in this process, the separate one."""
+    with suppress(*BROKEN), opened_here(wheel) as archive:
+        if not archive.problems:
+            metadata = archive.text(f"{info_folder(archive)}/METADATA") or ""
+            return Contents(
+                archive.installed_size, known_commands(archive), archive.names, metadata
+            )
+    return Contents()
+
+
+def known_commands(archive: Archive) -> tuple[str, ...]:
+    """Return the names that a wheel adds to bin/; none if its audit refuses its entry points."""
     try:
-        with zipfile.ZipFile(wheel) as file:
-            members = file.infolist()
-    except BROKEN:
-        return 0  # its audit says so
-    compiled = (member.file_size for member in members if member.filename.endswith(".py"))
-    return sum(member.file_size for member in members) + sum(compiled)
-
-
-@cache
-def announced_commands(wheel: str) -> tuple[str, ...]:
-    """Return the names that a wheel adds to the release's bin/, for the node to compare."""
-    return tuple(read_apart(commands_here, Path(wheel)) or ())
-
-
-def commands_here(wheel: Path) -> tuple[str, ...]:
-    """Read the names in this process, the separate one."""
-    try:
-        with zipfile.ZipFile(wheel) as file:
-            return announced_files(Archive(file))
-    except (*BROKEN, Unclear):
-        return ()  # its audit refuses it
+        return announced_files(archive)
+    except Unclear:
+        return ()

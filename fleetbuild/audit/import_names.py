@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from fleetbuild.audit.archive import BROKEN, Archive
-from fleetbuild.audit.limited_process import read_apart
+from fleetbuild.audit.downloads import contents_of
 
 
 def import_names(wheel: Path) -> tuple[str, ...]:
     """Return the top-level modules of a wheel; private ones only if all are private."""
-    names = top_level(members(wheel))
+    names = top_level(contents_of(wheel).names)
     public = tuple(name for name in names if not name.startswith("_"))
     return public or names
-
-
-def members(wheel: Path) -> tuple[str, ...]:
-    """Return the names of a wheel's files; empty if its audit refuses the archive."""
-    return tuple(read_apart(members_here, wheel) or ())
-
-
-def members_here(wheel: Path) -> tuple[str, ...]:
-    """Read the names in this process, the separate one."""
-    try:
-        with zipfile.ZipFile(wheel) as file:
-            archive = Archive(file)
-            return () if archive.problems else archive.names
-    except BROKEN:
-        return ()
 
 
 def top_level(files: Iterable[str]) -> tuple[str, ...]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
-import yaml
+from fleetbuild.hardware.data import load
 
 _LIBRARY = re.compile(r"(lib\w+?)(?:-[0-9a-f-]+)?\.so\b", re.ASCII)
 # The beginnings of mangled names, up to the first word: C++ and older Rust, newer Rust.
@@ -25,9 +24,7 @@ _RUST_WORD = re.compile(r"(?:s[0-9a-zA-Z]{0,20}_)?u?(\d{1,4})_?")
 
 @cache
 def _table() -> dict[str, Any]:
-    text = files("fleetbuild.audit").joinpath("data/cpu_code.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
+    return load("cpu_code.yml", "fleetbuild.audit")
 
 
 def own_name(symbol: str) -> str:

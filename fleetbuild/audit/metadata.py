@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
-import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from email.parser import HeaderParser
-from pathlib import Path
 
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from fleetbuild.audit.archive import BROKEN, Archive
 from fleetbuild.audit.entry_points import info_folder
-from fleetbuild.audit.limited_process import read_apart
 from fleetbuild.audit.models import WheelAudit
 
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
@@ -26,46 +22,22 @@ _LIBC = re.compile(r"-(?:many|musl)linux[0-9_]+_(?=[a-z])")
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 
 
-@dataclass(frozen=True)
-class Metadata:
-    """Name, version and requirements from METADATA, and problems."""
-
-    name: str | None
-    version: str | None
-    problems: tuple[str, ...]
-    requires: tuple[str, ...] = ()
-
-
-def metadata_of(wheel: Path) -> str:
-    """Return the text of a wheel's METADATA; empty if it has none that can be read."""
-    return str(read_apart(metadata_here, wheel) or "")
-
-
-def metadata_here(wheel: Path) -> str:
-    """Read METADATA in this process, the separate one."""
-    try:
-        with zipfile.ZipFile(wheel) as file:
-            archive = Archive(file)
-            name = f"{info_folder(archive)}/METADATA"
-            return "" if archive.problems else archive.text(name) or ""
-    except BROKEN:
-        return ""
-
-
-def read_metadata(archive: Archive, audit: WheelAudit) -> Metadata:
-    """Read a wheel's dist-info, and compare it with the file's name and content."""
+def read_metadata(archive: Archive, audit: WheelAudit) -> WheelAudit:
+    """Return an audit with what a wheel's dist-info says, compared with its name and content."""
     folder = info_folder(archive)
     if not folder:
-        return Metadata(None, None, ())  # a problem of its content
+        return audit  # a problem of its content
     headers = HeaderParser().parsestr(archive.text(f"{folder}/METADATA") or "")
     name, version = (str(headers.get(key) or "")[:_LONGEST] for key in ("Name", "Version"))
-    problems = [
+    problems = (
+        *audit.problems,
         *_name_problems(folder, name, version, audit),
         *_tag_problems(archive.text(f"{folder}/WHEEL"), audit),
         *_record_problems(archive, folder),
-    ]
+    )
     requires = tuple(map(str, headers.get_all("Requires-Dist") or ()))
-    return Metadata(name or None, version or None, tuple(problems), requires)
+    found = {"name": name or None, "version": version or None, "requires": requires}
+    return audit.model_copy(update={**found, "problems": problems})
 
 
 def _name_problems(folder: str, name: str, version: str, audit: WheelAudit) -> Iterator[str]:
@@ -86,7 +58,7 @@ def same(name: str, version: str, other_name: str, other_version: str) -> bool:
         return False
     try:
         return Version(version) == Version(other_version)
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion, or a number of more digits than Python reads
         return version == other_version
 
 

@@ -10,7 +10,6 @@ shared: folders without __init__.py, or with one that only declares the namespac
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
@@ -19,8 +18,9 @@ from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.archive import BROKEN, Archive
-from fleetbuild.audit.content import announced_files, content_table, installed_path
+from fleetbuild.audit.archive import BROKEN, Archive, opened_here
+from fleetbuild.audit.content import content_table, installed_path
+from fleetbuild.audit.downloads import known_commands
 from fleetbuild.audit.entry_points import Unclear, entry_points
 from fleetbuild.audit.limited_process import read_apart
 
@@ -59,8 +59,10 @@ def owners_here(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Compare the wheels in this process, the separate one."""
     with ExitStack() as opened:
-        wheels = list(_opened(paths, opened))
-        return tuple(_second_owners(wheels, allowed)), tuple(_loaded_by_others(wheels))
+        wheels = list(_wheels_here(paths, opened))
+        shared = [*_shared_files(wheels), *_shared_commands(wheels)]
+        shared += _shared_names(wheels, allowed)
+        return tuple(shared), tuple(_loaded_by_others(wheels))
 
 
 def second_owners(
@@ -71,14 +73,6 @@ def second_owners(
     `allowed` are patterns of files, by package, that may lie in another package's folder.
     """
     return owners(paths, allowed or {})[0]
-
-
-def _second_owners(
-    wheels: Sequence[_Wheel], allowed: Mapping[str, Collection[str]]
-) -> Iterator[str]:
-    yield from _shared_files(wheels)
-    yield from _shared_commands(wheels)
-    yield from _shared_names(wheels, allowed)
 
 
 def _loaded_by_others(wheels: Sequence[_Wheel]) -> Iterator[str]:
@@ -99,17 +93,10 @@ def _groups(archive: Archive) -> frozenset[str]:
         return frozenset()
 
 
-def _commands(archive: Archive) -> tuple[str, ...]:
-    try:
-        return announced_files(archive)
-    except Unclear:  # the audit of the wheel refuses it
-        return ()
-
-
-def _opened(paths: Iterable[Path], stack: ExitStack) -> Iterator[_Wheel]:
+def _wheels_here(paths: Iterable[Path], stack: ExitStack) -> Iterator[_Wheel]:
     for path in paths:
         try:
-            archive = Archive(stack.enter_context(zipfile.ZipFile(path)))
+            archive = stack.enter_context(opened_here(path))
         except BROKEN:
             continue  # each wheel was audited on its own
         files = {installed_path(member): member for member in archive.names}
@@ -131,7 +118,7 @@ def _shared_files(wheels: Iterable[_Wheel]) -> Iterator[str]:
 def _shared_commands(wheels: Iterable[_Wheel]) -> Iterator[str]:
     owners: dict[str, _Wheel] = {}
     for wheel in wheels:
-        for command in _commands(wheel.archive):
+        for command in known_commands(wheel.archive):
             owner = owners.setdefault(command, wheel)
             if owner is not wheel:
                 yield _twice(f"bin/{command}", owner, wheel)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import stat
 import struct
-import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -13,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.archive import BROKEN, Archive, Folder
+from fleetbuild.audit.archive import BROKEN, Archive, Folder, opened_here
 from fleetbuild.audit.content import content_problems, tag_problems
 from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
@@ -28,17 +27,18 @@ from fleetbuild.audit.limited_process import (
     too_much,
     turn,
 )
-from fleetbuild.audit.metadata import Metadata, read_metadata
+from fleetbuild.audit.metadata import read_metadata
 from fleetbuild.audit.models import ElfAudit, FeatureUse, Kernels, WheelAudit, When
 from fleetbuild.audit.pieces import Found, Piece
 from fleetbuild.audit.search_paths import search_path_problems
 from fleetbuild.errors import UsageError
 from fleetbuild.files import sha256_of
+from fleetbuild.text import first_few
 
 _Reader = Callable[[bytes, Iterable[Piece]], Iterator[Found]]
 _ORDER: dict[When, int] = {"load": 0, "default": 1, "guarded": 2}
 _MANY = 20  # exported functions; one compiled for a level would be among them
-_ENOUGH = 20  # problems that are listed one by one
+ENOUGH = 20  # problems that are listed one by one
 _READERS: dict[str, _Reader] = {
     "x86_64": x86.used_features,
     "aarch64": aarch64.used_features,
@@ -74,8 +74,8 @@ def audit_here(path: Path, allowed: Iterable[str], top_level: Collection[str]) -
     """Audit a wheel in this process, the separate one."""
     audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
     try:
-        with zipfile.ZipFile(path) as file:
-            return _look_into(Archive(file), audit, allowed, top_level)
+        with opened_here(path) as archive:
+            return _look_into(archive, audit, allowed, top_level)
     except BROKEN as error:
         return audit.model_copy(
             update={"problems": (*audit.problems, f"it is not a zip archive: {error}")}
@@ -90,8 +90,7 @@ def needed_libraries(path: Path) -> tuple[str, ...]:
 def libraries_here(path: Path) -> tuple[str, ...]:
     """Read the libraries in this process, the separate one."""
     try:
-        with zipfile.ZipFile(path) as file:
-            archive = Archive(file)
+        with opened_here(path) as archive:
             needed: set[str] = set()
             for name in archive.names:
                 if archive.head(name) == MAGIC:
@@ -118,29 +117,19 @@ def _look_into(
     archive: Archive, audit: WheelAudit, allowed: Iterable[str], top_level: Collection[str]
 ) -> WheelAudit:
     if archive.problems:  # do not unpack a possibly hostile archive
-        return audit.model_copy(update={"problems": (*audit.problems, *archive.problems[:_ENOUGH])})
-    metadata: Metadata = read_metadata(archive, audit)
+        refused = first_few((*audit.problems, *archive.problems), ENOUGH)
+        return audit.model_copy(update={"problems": refused})
+    audit = read_metadata(archive, audit)
     problems = [
         *audit.problems,
-        *metadata.problems,
         *tag_problems(audit.tags),
-        *content_problems(archive, metadata.name or "", allowed=allowed, top_level=top_level),
+        *content_problems(archive, audit.name or "", allowed=allowed, top_level=top_level),
     ]
     elfs = tuple(read_elfs(archive, problems))
     for elf in elfs:
         if not any(fnmatchcase(elf.path, pattern) for pattern in allowed):
             problems += search_path_problems(elf.path, elf.search_paths)
-    if len(problems) > _ENOUGH:
-        problems[_ENOUGH:] = [f"and {len(problems) - _ENOUGH} more problems"]
-    return audit.model_copy(
-        update={
-            "name": metadata.name,
-            "version": metadata.version,
-            "requires": metadata.requires,
-            "elfs": elfs,
-            "problems": tuple(problems),
-        }
-    )
+    return audit.model_copy(update={"elfs": elfs, "problems": first_few(problems, ENOUGH)})
 
 
 def read_elfs(archive: Archive | Folder, problems: list[str]) -> Iterator[ElfAudit]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.client
+import io
 import netrc
 import os
 import ssl
@@ -89,14 +90,13 @@ def read_text(url: str, limit: int, credentials: Mapping[str, str]) -> str | Non
     """Return a small text at an address; None if it is missing, too large or not reachable."""
     if urllib.parse.urlsplit(url).scheme not in ("https", "http"):
         return None
+    text, asked = io.BytesIO(), _request(url, credentials)
     try:
-        with urllib.request.urlopen(  # noqa: S310
-            _request(url, credentials), timeout=60, context=tls_context()
-        ) as response:
-            data = response.read(limit + 1)
-    except (OSError, http.client.HTTPException):
+        with urllib.request.urlopen(asked, timeout=60, context=tls_context()) as response:  # noqa: S310
+            _copy(response, text, limit, lambda: None)
+    except (OSError, http.client.HTTPException, _Damaged):
         return None
-    return data.decode("utf-8", "replace") if len(data) <= limit else None
+    return text.getvalue().decode("utf-8", "replace")
 
 
 def _once(

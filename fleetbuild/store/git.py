@@ -9,14 +9,16 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fleetbuild.audit.archive import is_bomb
 from fleetbuild.errors import InstallError, ResolutionError
 from fleetbuild.programs import run_program
 from fleetbuild.store.address_secrets import without_login
-from fleetbuild.store.pack import pack_checkout
+from fleetbuild.store.pack import pack_tree
+from fleetbuild.store.sources import MAX_BYTES, MAX_MEMBERS
 
 _ANSWER_WITHIN, _FETCH_WITHIN = 60, 4 * 3600
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -36,9 +38,9 @@ def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
     """Return the commit that a tag or branch points to now."""
     if _COMMIT.fullmatch(ref):
         return ref
-    wanted = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
-    if ref == "HEAD":  # the repository's own branch
-        wanted = [ref]
+    # HEAD is the repository's own branch.
+    named = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
+    wanted = [ref] if ref == "HEAD" else named
     asked = _Git(address, mirrors).run("ls-remote", "--", address, *wanted, within=_ANSWER_WITHIN)
     answers = (line.partition("\t") for line in asked.splitlines())
     commits = {name: commit for commit, _, name in answers}
@@ -77,15 +79,23 @@ def pack_commit(
 ) -> None:
     """Pack a commit into one file; the same commit gives the same bytes."""
     with tempfile.TemporaryDirectory(dir=dest.parent, prefix=".checkout-") as folder:
-        git = _Git(address, mirrors, Path(folder))
-        git.run("init", "--quiet", "--template=")
-        # A submodule's address may be relative to this repository's.
-        git.run("remote", "add", "--", "origin", address)
-        _fetch(git, commit)
-        git.run("checkout", "--quiet", "--detach", commit)
-        if submodules:
-            git.run("submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1")
-        pack_checkout(Path(folder), dest, root)
+        waiting, files, size = [(_Git(address, mirrors, Path(folder)), address, commit)], 0, 0
+        for git, url, wanted in waiting:  # which grows
+            git.run("init", "--quiet", "--template=")
+            # A submodule's address may be relative to this repository's.
+            git.run("remote", "add", "--", "origin", url)
+            _fetch(git, wanted)
+            sizes = git.sizes(wanted)
+            files, size = files + len(sizes) + 1, size + sum(sizes)
+            if files > MAX_MEMBERS or size > MAX_BYTES or is_bomb(sum(sizes), git.packed()):
+                raise InstallError(
+                    f"The source in {without_login(address)} is not unpacked: it has {files} files"
+                    f" of {size >> 20} MB, too much for so small a fetch, or for a source.",
+                    "Name another ref or repository; or pack it by hand, and name the archive.",
+                )
+            git.run("checkout", "--quiet", "--detach", wanted)
+            waiting += git.submodules() if submodules else ()
+        pack_tree(Path(folder), dest, root, whole=True)
 
 
 def _fetch(git: _Git, commit: str) -> None:
@@ -129,6 +139,44 @@ class _Git:
         if done.returncode != 0:
             raise _unreachable(self.address, done.stderr)
         return done.stdout
+
+    def sizes(self, commit: str) -> list[int]:
+        """Return the sizes of the files of a commit, without unpacking any."""
+        listed = self.run("ls-tree", "-r", "-l", "-z", commit, within=_ANSWER_WITHIN)
+        found = (line.split("\t")[0].split()[-1] for line in listed.split("\0") if line)
+        return [int(size) for size in found if size != "-"]
+
+    def packed(self) -> int:
+        """Return the bytes that the repository itself takes."""
+        return sum(file.stat().st_size for file in Path(self.folder or "").glob(".git/objects/*/*"))
+
+    def submodules(self) -> Iterator[tuple[_Git, str, str]]:
+        """Yield each submodule of the checkout: git in its folder, its address, its commit.
+
+        `git submodule update` would check them out, and theirs, without a bound.
+        """
+        listed = (line.partition("\t") for line in self.run("ls-files", "-s", "-z").split("\0"))
+        commits = {path: row.split()[1] for row, _, path in listed if row.startswith("160000")}
+        if not commits:
+            return
+        self.run("submodule", "--quiet", "init")
+        here, urls, ways = Path(self.folder or ""), self._settings("url"), self._settings("update")
+        for name, path in self._settings("path", "--file", ".gitmodules").items():
+            folder = here / path
+            wanted = path in commits and name in urls and ways.get(name) != "none"
+            if wanted and folder.resolve() == here.resolve() / path:  # through no link
+                yield replace(self, folder=folder), urls[name], commits[path]
+
+    def _settings(self, key: str, *where: str) -> dict[str, str]:
+        """Return a setting of each submodule by its name."""
+        listed = self.run("config", *where, "-z", "--get-regexp", "^submodule[.]")
+        lines = (line.partition("\n") for line in listed.split("\0"))
+        ends = f".{key}"
+        return {
+            name.removeprefix("submodule.").removesuffix(ends): value
+            for name, _, value in lines
+            if name.endswith(ends)
+        }
 
     def _environment(self) -> dict[str, str]:
         """Return the user's environment, with prompts turned off and mirrors set.

@@ -20,19 +20,9 @@ _NOT_SOURCE_AT_TOP = {"build", "dist"}
 _EPOCH = 315_619_200  # 1980-01-02: a wheel is a zip, which knows nothing earlier
 
 
-def pack_tree(tree: Path, dest: Path, root: str) -> None:
-    """Pack a working tree as an sdist whose folder is `root`."""
-    _pack(tree, dest, root, _NOT_SOURCE, _NOT_SOURCE_AT_TOP)
-
-
-def pack_checkout(tree: Path, dest: Path, root: str) -> None:
-    """Pack a fresh checkout completely, with its submodules."""
-    _pack(tree, dest, root, {".git"}, ())
-
-
-def _pack(
-    tree: Path, dest: Path, root: str, left_out: Collection[str], at_top: Collection[str]
-) -> None:
+def pack_tree(tree: Path, dest: Path, root: str, *, whole: bool = False) -> None:
+    """Pack a working tree as an sdist whose folder is `root`; or a fresh checkout, as a whole."""
+    left_out, at_top = ({".git"}, set[str]()) if whole else (_NOT_SOURCE, _NOT_SOURCE_AT_TOP)
     # Not compressed, because zlib's output differs between versions.
     with (
         dest.open("wb") as raw,

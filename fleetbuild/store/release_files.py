@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from fleetbuild.audit.import_names import import_names, members
+from fleetbuild.audit.downloads import contents_of
+from fleetbuild.audit.import_names import import_names
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.errors import UsageError
 from fleetbuild.files import raise_if_full
@@ -84,7 +85,7 @@ def _second_owners(
 def _wheels(release: Sequence[ReleaseFile]) -> Iterator[ReleaseFile]:
     """Yield each wheel with the libraries that it needs and that no wheel of the release has."""
     wanted = {name for file in release for name in file.needs}
-    paths = (path for file in release if wanted for path in members(file.path))
+    paths = (path for file in release if wanted for path in contents_of(file.path).names)
     brought = {PurePosixPath(path).name for path in paths}
     for file in release:
         yield file._replace(needs=tuple(name for name in file.needs if name not in brought))

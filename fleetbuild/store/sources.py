@@ -6,6 +6,7 @@ In: an sdist, archive or tree. Out: its files, `SourceMetadata`.
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 import tomllib
 import zipfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name, is_normalized_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.errors import ConfigError
@@ -28,6 +29,7 @@ _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
 _METADATA = ("PKG-INFO", "pyproject.toml")
 MAX_TEXT = 1 << 20
 _MAX_LINE = 10_000  # the work for a key of many parts grows with its square
+LONG_NUMBER = re.compile(r"[0-9]{300}")  # no version and no size has one
 MAX_MEMBERS = 500_000
 MAX_BYTES = 16 << 30
 
@@ -138,7 +140,7 @@ def requirements_of_pkg_info(text: str) -> tuple[tuple[str, ...], str | None] | 
     headers = HeaderParser().parsestr(text)
     try:
         static = Version(str(headers["Metadata-Version"])) >= Version("2.2")
-    except InvalidVersion:
+    except ValueError:
         return None
     dynamic = {str(field).strip().lower() for field in headers.get_all("Dynamic") or ()}
     if not static or dynamic & {"requires-dist", "requires-python"}:
@@ -239,12 +241,19 @@ def _below(member: str) -> str:
     return name.partition("/")[2] or name
 
 
+def loads(text: str) -> dict[str, Any]:
+    """Return the content of TOML; raise ValueError for other text and endless numbers."""
+    if LONG_NUMBER.search(text):  # Python reads none of 4,300 digits, and makes no float of 400
+        raise ValueError("it has a number of hundreds of digits")
+    return tomllib.loads(text)
+
+
 def _parse_toml(text: str, source: str) -> dict[str, Any]:
     """Return the content of a pyproject.toml; raise ConfigError if it is not TOML."""
     try:
         if any(len(line) > _MAX_LINE for line in text.splitlines()):
             raise ValueError(f"it has a line of more than {_MAX_LINE} characters")
-        return tomllib.loads(text)
+        return loads(text)
     except (ValueError, RecursionError) as problem:
         raise ConfigError(
             f"The pyproject.toml of {source} is not valid TOML: {problem}.", "Correct it."

@@ -209,6 +209,7 @@ def test_a_download_that_trickles_is_ended(endless, tmp_path, monkeypatch):
     began = time.monotonic()
     with pytest.raises(InstallError, match="bytes arrived in time"):
         fetch(f"{endless}/slow", "0" * 64, tmp_path / "slow", size=1000, pause=lambda _: None)
+    assert fetching.read_text(f"{endless}/slow", 10_000, {}) is None  # as METADATA of an index
     assert time.monotonic() - began < 20
     assert left_in(tmp_path) == []
 

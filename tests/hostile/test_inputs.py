@@ -19,8 +19,10 @@ from fleetbuild.errors import ConfigError, FleetbuildError
 from fleetbuild.extensions.check.results import Results
 from fleetbuild.extensions.kubernetes.api.credentials import _from_file
 from fleetbuild.extensions.kubernetes.api.kubeconfig import User, _content, _read
+from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide.packages import parse_packages
 from fleetbuild.plan.document.files import read_plan
+from fleetbuild.plan.resolve import run_time_requirements
 from fleetbuild.plan.resolve.requested import requested_packages
 from fleetbuild.plan.resolve.requirement_files import (
     read_constraints,
@@ -29,6 +31,7 @@ from fleetbuild.plan.resolve.requirement_files import (
     read_requirements,
 )
 from fleetbuild.plan.resolve.survey import survey_here
+from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.sources import read_pyproject, read_source
 from fleetbuild.store.wheels import Store
 from tests.factories.growth import filled, is_linear
@@ -172,7 +175,7 @@ def test_the_files_of_a_source_are_read_in_linear_time(
 def test_a_name_of_a_source_that_no_package_has_becomes_no_file(tmp_path: Path, name: str) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
-    project = f"[project]\nname = {json.dumps(name)}\nversion = '{'1' * 5000}'\n"
+    project = f"[project]\nname = {json.dumps(name)}\nversion = '1x'\n"
     (tree / "pyproject.toml").write_text(project, "utf-8")
     found = read_source(tree)
     assert (found.name, found.version) == (None, None)
@@ -191,3 +194,36 @@ def test_toml_of_strangers_is_read_in_the_separate_process(
     assert read_lock(lock).packages == []
     assert read_group(project, "dev") == ()
     assert read_pyproject(project.read_text(), "https://host/repo").name is None
+
+
+DIGITS = "1" * 5000  # more than Python reads as a number
+NUMBERS = {
+    "requirements": f"six=={DIGITS}",
+    "constraints": f"six=={DIGITS}",
+    "a group": f'[dependency-groups]\ndev = ["six=={DIGITS}"]\n',
+    "a size in a lock": f"lock-version='1.0'\ncreated-by='x'\nx={DIGITS[:400]}\npackages=[]\n",
+}
+
+
+@pytest.mark.parametrize("what", NUMBERS)
+def test_a_number_without_an_end_is_a_sentence(tmp_path: Path, what: str) -> None:
+    (tmp_path / "file.txt").write_text(NUMBERS[what])
+    with pytest.raises(ConfigError):
+        READERS.get(what, read_lock)(tmp_path / "file.txt")
+
+
+def test_a_number_without_an_end_in_the_metadata_of_an_index_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, found = "https://x.invalid/six-1.0-py3-none-any.whl", f"Name: six\nVersion: {DIGITS}\n"
+    monkeypatch.setattr(run_time_requirements, "read_text", lambda *_: found)
+    file = LockedFile(name="six", version="1.0", file="six.whl", sha256="0" * 64, url=url)
+    assert run_time_requirements.metadata_of_wheel(file, IndexSettings()) is None
+
+
+@pytest.mark.parametrize(
+    "text", [f"Metadata-Version: {DIGITS}", f"Metadata-Version: 2.2\nVersion: {DIGITS}"]
+)
+def test_a_number_without_an_end_in_a_source_is_not_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "PKG-INFO").write_text(f"{text}\nName: six\n")
+    assert (read_source(tmp_path).name, read_source(tmp_path).version) == ("six", None)

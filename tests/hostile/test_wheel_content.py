@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import audit_wheel, check_wheel
-from fleetbuild.audit.downloads import announced_commands, audit_download, installed_size
+from fleetbuild.audit.downloads import audit_download, contents_of
 from fleetbuild.audit.ownership import owners, second_owners
 from fleetbuild.cli import app
 from fleetbuild.errors import AuditError, InstallError
@@ -25,12 +25,14 @@ from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.release_files import release_files
 from fleetbuild.store.wheels import Store
 from tests.factories import runs
+from tests.factories.elf import make_elf
 from tests.factories.files import demo_wheel, make_wheel
 from tests.factories.fleets import facts, locked
 from tests.factories.plans import make_target
 from tests.factories.runs import FakeFleet, FakeStore
 
 RUNS = "would run in every Python of the release"
+VPXORD_ZMM = bytes.fromhex("62f17d48efc0c3")
 NO_SINGLE = "has no single reading"
 COMMAND = "would replace a command of the release"
 OTHER = "would describe another package"
@@ -42,6 +44,7 @@ ATTACKS = {
     "demo-1.0.data/purelib/zz.pth": RUNS,
     "demo-1.0.data/platlib/zz.pth": RUNS,
     "zz.egg-link": RUNS,
+    "demo.start": RUNS,  # of Python 3.15
     "sitecustomize.py": RUNS,
     "sitecustomize/__init__.py": RUNS,
     "usercustomize.cpython-311-x86_64-linux-gnu.so": RUNS,
@@ -60,6 +63,9 @@ ATTACKS = {
     "demo-1.0.data/purelib/demo-1.0.dist-info/entry_points.txt": "replace what the wheel says",
     "numpy-2.0.egg-info/PKG-INFO": OTHER,
     "numpy.egg-info": OTHER,
+    "numpy-2.0.Dist-Info/METADATA": OTHER,
+    "numpy-2.0.EGG-INFO/PKG-INFO": OTHER,
+    "numpy-2.0.egg/EGG-INFO/PKG-INFO": OTHER,
     "__pycache__/six.cpython-311.pyc": COMPILED,
     "demo/__pycache__/other.cpython-311.pyc": COMPILED,
     "numpy/__pycache__/__init__.cpython-311.pyc": COMPILED,
@@ -204,6 +210,30 @@ def test_a_method_whose_bytes_unpack_without_a_bound_is_refused(tmp_path, method
     assert "by a method that wheels do not use" in "".join(audit_wheel(path).problems)
 
 
+@pytest.mark.parametrize("bytes_", [b"demo/x.py", b"demo\0x.py", b"demo/\xe9.py"])
+def test_a_member_whose_name_depends_on_the_installer_is_refused(tmp_path, bytes_):
+    wheel = make_wheel(tmp_path, files={"demo/__init__.py": b""})
+    member = zipfile.ZipInfo("demo/x.py")
+    if bytes_ == b"demo/x.py":  # its name for the zipfile of Python 3.12 and newer
+        name = struct.pack("<BI", 1, zlib.crc32(bytes_)) + b"zz.pth"
+        member.extra = struct.pack("<HH4xHH", 0x5455, 4, 0x7075, len(name)) + name
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(member, b"")
+    wheel.write_bytes(wheel.read_bytes().replace(b"demo/x.py", bytes_))
+    for found in (audit_wheel(wheel).problems, audit_download(wheel, "demo", "1.0")):
+        assert any("has another name for other installers" in problem for problem in found), found
+
+
+def test_a_refusal_quotes_little_of_a_wheel(tmp_path):
+    requires = f"torch {'x' * (4 << 20)}"
+    files = {f"demo/{number}.so": make_elf(VPXORD_ZMM) for number in range(100)}
+    wheel = demo_wheel(tmp_path, files=files, requires=requires)
+    about = {"package": "demo", "wheel_version": "1.0+cpu.avx", "pins": ["torch==2.13.0"]}
+    found = check_wheel(wheel, target=make_target(), **about)
+    assert (len(found), found[-1]) == (21, "and 81 more problems")
+    assert sum(map(len, found)) < 10_000
+
+
 def test_a_large_member_is_not_held_in_memory(tmp_path):
     elf = b"\x7fELF" + zlib.crc32(b"").to_bytes(4, "big") + bytes(60 << 20)
     wheel = make_wheel(tmp_path, files={"demo/x.so": elf})
@@ -325,6 +355,22 @@ def test_an_apply_warns_of_what_another_package_loads(tmp_path):
     assert "two-1.0-py3-none-any.whl is loaded by pytest" in warning.message
 
 
+def test_a_wheel_that_takes_no_bill_of_materials_holds_up_no_other(tmp_path, monkeypatch):
+    """As of a builder that leaves its own program out, and puts RECORD first."""
+    fleet = runs.fleet_of(tmp_path, *(runs.group(isa, [f"{isa}-1"]) for isa in ("avx", "avx2")))
+    add = FakeStore.add
+
+    def picky(store, path, wheel, **about):
+        if wheel.target.isa == "avx":
+            raise AuditError(f"{path.name} takes no bill of materials.")
+        return add(store, path, wheel, **about)
+
+    monkeypatch.setattr(FakeStore, "add", picky)
+    result = fleet.apply()
+    assert [wheel.state for wheel in result.wheels] == ["refused", "built"]
+    assert {node.node: node.state for node in result.nodes}["avx2-1"] == "installed"
+
+
 def test_the_commands_of_a_wheel_are_announced(tmp_path):
     entry = b"[console_scripts]\ntool = x:main\n[gui_scripts]\nshow = x:main\n[x]\ny = z\n"
     files = {
@@ -332,7 +378,7 @@ def test_the_commands_of_a_wheel_are_announced(tmp_path):
         "demo-1.0.data/scripts/run.py": b"",
         "demo-1.0.data/data/bin/other": b"",
     }
-    assert announced_commands(str(make_wheel(tmp_path, files=files))) == (
+    assert contents_of(make_wheel(tmp_path, files=files)).commands == (
         "other", "run.py", "show", "tool",
     )  # fmt: skip
 
@@ -411,8 +457,8 @@ def test_a_wheels_size_counts_its_unpacked_and_compiled_files(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("demo/core.so", bytes(1 << 20))
         file.writestr("demo/__init__.py", "#" * 1000)
-    assert installed_size(str(path)) == (1 << 20) + 2 * 1000
+    assert contents_of(path).size == (1 << 20) + 2 * 1000
     assert path.stat().st_size < 5000
     broken = tmp_path / "broken.whl"
     broken.write_bytes(b"PK")
-    assert installed_size(str(broken)) == 0
+    assert contents_of(broken).size == 0

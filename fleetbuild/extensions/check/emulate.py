@@ -24,7 +24,8 @@ from typing import Any
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
-from fleetbuild.audit.import_names import import_names, members, top_level
+from fleetbuild.audit.downloads import contents_of
+from fleetbuild.audit.import_names import import_names, top_level
 from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.extensions.check.judge import LEVEL
 from fleetbuild.extensions.check.machine_kinds import MachineKind
@@ -154,9 +155,12 @@ def read_use(given: str, *, emulate: bool) -> str:
     return text
 
 
+_MALFORMED = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError)
+
+
 def is_used(wheel: Path, use: str) -> bool:
     """Return whether a given use imports what this wheel brings."""
-    return not _imports(use).isdisjoint(top_level(members(wheel)))
+    return not _imports(use).isdisjoint(top_level(contents_of(wheel).names))
 
 
 def _imports(code: str) -> frozenset[str]:
@@ -183,10 +187,10 @@ def run_emulated(
             {"/env": environment},
             seconds=3 * _SECONDS,
         )
-        answer = json.loads(said)["try"]
-    except (SandboxError, ValueError, KeyError, RecursionError) as problem:
+        answer = json.loads(said)["try"]  # which the wheel's own code may have written
+        return read_outcome(answer["native"], answer["emulated"], _top_level(wheel), features)
+    except (SandboxError, *_MALFORMED) as problem:
         return undecided(f"it could not be run: {problem}")
-    return read_outcome(answer["native"], answer["emulated"], _top_level(wheel), features)
 
 
 def work_for(kind: MachineKind, script: str) -> dict[str, Any]:
@@ -310,7 +314,7 @@ def _feature_words() -> dict[str, frozenset[str]]:
 def _modules(wheel: Path) -> list[str]:
     """Return what a wheel brings to import: its packages, then its extension modules."""
     found = []
-    for path in map(PurePosixPath, members(wheel)):
+    for path in map(PurePosixPath, contents_of(wheel).names):
         match = _EXTENSION.fullmatch(path.name)
         parts = (*path.parts[:-1], match["name"]) if match else ()
         aside = _ASIDE & set(parts) or any(LEVEL.search(part) for part in parts)
@@ -320,7 +324,7 @@ def _modules(wheel: Path) -> list[str]:
 
 
 def _top_level(wheel: Path) -> frozenset[str]:
-    return frozenset(name.split("/")[0] for name in members(wheel))
+    return frozenset(name.split("/")[0] for name in contents_of(wheel).names)
 
 
 def _qemu() -> str:

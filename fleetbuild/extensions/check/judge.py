@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.models import ElfAudit, code_runs_on
 from fleetbuild.extensions.check.needs import WheelNeeds
+from fleetbuild.hardware.data import load
 from fleetbuild.hardware.gpus import sm_order
 from fleetbuild.models.verdict import Verdict, VerdictName
 from fleetbuild.text import count
@@ -205,6 +204,4 @@ def _gpu(elf: ElfAudit, sm: str, package: str) -> Iterator[Verdict]:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = files("fleetbuild.extensions.check").joinpath("data/refusals.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
+    return load("refusals.yml", "fleetbuild.extensions.check")

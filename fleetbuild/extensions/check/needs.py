@@ -7,7 +7,6 @@ the name or the version of the package: builds of one version differ.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.parser import HeaderParser
@@ -16,18 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from packaging.markers import UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fleetbuild.audit.archive import BROKEN, Archive, Folder
+from fleetbuild.audit.archive import BROKEN, Archive, Folder, opened_here
 from fleetbuild.audit.elf import MAGIC
 from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.models import ElfAudit
 from fleetbuild.audit.pieces import find
-from fleetbuild.audit.wheel import read_elfs
+from fleetbuild.audit.wheel import ENOUGH, read_elfs
 from fleetbuild.files import sha256_of
 from fleetbuild.models._base import Frozen
+from fleetbuild.text import first_few
 
 _LONG_ENOUGH = 6  # characters of a library's name that do not occur by chance
 
@@ -89,15 +89,16 @@ def files_here(*paths: Path, names: Sequence[str]) -> WheelNeeds:
 def needs_here(path: Path) -> WheelNeeds:
     """Read a wheel in this process, the separate one."""
     try:
-        with zipfile.ZipFile(path) as file:
-            archive = Archive(file)
+        with opened_here(path) as archive:
             problems = list(archive.problems)
             files = () if problems else tuple(read_elfs(archive, problems))
             files = tuple(_with_use(archive, files))
             requires = () if problems else _required_packages(archive)
     except BROKEN as error:
         return WheelNeeds(file=path.name, problems=(f"it is not a zip archive: {error}",))
-    return WheelNeeds(file=path.name, files=files, problems=tuple(problems), requires=requires)
+    return WheelNeeds(
+        file=path.name, files=files, problems=first_few(problems, ENOUGH), requires=requires
+    )
 
 
 def _with_use(archive: Archive, files: Sequence[ElfAudit]) -> Iterator[ElfAudit]:
@@ -130,7 +131,7 @@ def _required_packages(archive: Archive) -> tuple[str, ...]:
     text = archive.text(f"{folder}/METADATA") if folder else None
     found = set()
     for line in HeaderParser().parsestr(text or "").get_all("Requires-Dist") or ():
-        with suppress(InvalidRequirement, UndefinedEnvironmentName):
+        with suppress(ValueError, UndefinedEnvironmentName):  # also a number of 5,000 digits
             requirement = Requirement(str(line))
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 found.add(canonicalize_name(requirement.name))

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Set
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from fleetbuild.hardware.cpu_models import CPU_MODELS
+from fleetbuild.hardware.data import load
 
 
 @cache
 def _table() -> dict[str, Any]:
-    text = files("fleetbuild.extensions.check").joinpath("data/qemu.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
+    return load("qemu.yml", "fleetbuild.extensions.check")
 
 
 @cache

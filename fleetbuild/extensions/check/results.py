@@ -15,7 +15,6 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-import yaml
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from pydantic import ValidationError
@@ -32,6 +31,7 @@ from fleetbuild.files import (
     read_input,
     write_atomically,
 )
+from fleetbuild.hardware.data import load
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import Verdict
 
@@ -182,9 +182,7 @@ def use_of(package: str) -> str:
 
 @cache
 def _uses() -> dict[str, str]:
-    text = files("fleetbuild.extensions.check").joinpath("data/uses.yml").read_text("utf-8")
-    table: dict[str, str] = yaml.safe_load(text)["uses"]
-    return table
+    return dict(load("uses.yml", "fleetbuild.extensions.check")["uses"])
 
 
 class SharedResults(Frozen):

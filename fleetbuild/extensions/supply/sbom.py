@@ -14,94 +14,89 @@ import json
 import shutil
 import uuid
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
 
+from fleetbuild.audit.archive import Archive
+from fleetbuild.audit.entry_points import info_folder
+from fleetbuild.audit.limited_process import read_apart
 from fleetbuild.audit.metadata import record_rows
+from fleetbuild.errors import AuditError
+from fleetbuild.files import raise_if_folder_is_full
 from fleetbuild.models import LockedFile, PlannedWheel
 
 NAME = "sboms/fleetbuild.cdx.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest date that a zip file knows
-_CHUNK = 1 << 20
 
 
 def add_sbom(source: Path, dest: Path, wheel: PlannedWheel) -> None:
     """Write the wheel with its bill of materials to `dest`; everything else keeps its bytes."""
-    with zipfile.ZipFile(source) as archive:
-        record = next(
-            info
-            for info in archive.infolist()
-            if info.filename.endswith(".dist-info/RECORD") and info.filename.count("/") == 1
+    found = read_apart(sbom_here, source, dest=str(dest), bill=sbom(wheel))
+    if found is None:
+        raise_if_folder_is_full(dest.parent)
+    if not found:
+        raise AuditError(
+            f"{source.name} takes no bill of materials: its RECORD is not its last file, it brings"
+            " such a bill, or it takes too much time or memory.",
+            "Look into it (fleetbuild audit WHEEL), and build it again.",
         )
+
+
+def sbom_here(source: Path, dest: str, bill: dict[str, Any]) -> bool:
+    """Write the wheel in this process, the separate one; return whether its form allows that."""
+    shutil.copyfile(source, dest)
+    with zipfile.ZipFile(dest, "a") as archive:
+        record = archive.getinfo(f"{info_folder(Archive(archive))}/RECORD")
         rows = record_rows(archive.read(record).decode("utf-8", "replace"))  # as the audit reads it
         name = record.filename.removesuffix("RECORD") + NAME
         last = max(archive.infolist(), key=lambda info: info.header_offset)
-        simple = last is record and name not in archive.NameToInfo
-    bill = json.dumps(
-        sbom(wheel, bundled_libraries(rows.values())), indent=1, sort_keys=True
-    ).encode()
-    hashed = base64.urlsafe_b64encode(hashlib.sha256(bill).digest()).rstrip(b"=").decode()
-    kept = [row for path, row in rows.items() if path != name]
-    lines = io.StringIO()
-    csv.writer(lines, lineterminator="\n").writerows([*kept, [name, f"sha256={hashed}", len(bill)]])
-    if simple:
-        shutil.copyfile(source, dest)
-        result = zipfile.ZipFile(dest, "a")
-    else:
-        result = _rewritten(source, dest, {record.filename, name})
-    with result:
-        if simple:  # RECORD is the last member: the new members take its place
-            result.filelist.remove(result.NameToInfo.pop(record.filename))
-            result.start_dir = record.header_offset
-        for member, content in ((name, bill), (record.filename, lines.getvalue().encode())):
+        if last is not record or name in archive.NameToInfo:
+            return False
+        add_libraries(bill, rows.values())
+        text = json.dumps(bill, indent=1, sort_keys=True).encode()
+        hashed = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
+        lines = io.StringIO()
+        bill_row = [name, f"sha256={hashed}", len(text)]
+        csv.writer(lines, lineterminator="\n").writerows([*rows.values(), bill_row])
+        archive.filelist.remove(archive.NameToInfo.pop(record.filename))
+        archive.start_dir = record.header_offset  # the new members take the place of RECORD
+        for member, content in ((name, text), (record.filename, lines.getvalue().encode())):
             entry = zipfile.ZipInfo(member, _EPOCH)
             entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
             entry.external_attr = 0o100644 << 16
-            result.writestr(entry, content)
+            archive.writestr(entry, content)
+    return True
 
 
-def _rewritten(source: Path, dest: Path, left_out: Iterable[str]) -> zipfile.ZipFile:
-    """Return an open archive with the members of another, without some."""
-    result = zipfile.ZipFile(dest, "w")
-    with zipfile.ZipFile(source) as archive:
-        for info in archive.infolist():
-            if info.filename in left_out or info.filename.endswith("/"):
-                continue
-            entry = zipfile.ZipInfo(info.filename, info.date_time)
-            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
-            entry.external_attr = info.external_attr
-            with archive.open(info) as old, result.open(entry, "w", force_zip64=True) as new:
-                shutil.copyfileobj(old, new, _CHUNK)
-    return result
-
-
-def bundled_libraries(record: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Return the shared libraries that were copied into a wheel, by its RECORD: path -> sha256."""
-    libraries = {}
-    for path, digest, *_ in (row for row in record if len(row) > 1):
-        if ".libs/" in path and digest.startswith("sha256="):
-            raw = digest.removeprefix("sha256=")
-            libraries[path] = base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)).hex()
-    return libraries
-
-
-def sbom(wheel: PlannedWheel, bundled: Mapping[str, str] = {}) -> dict[str, Any]:
-    """Return the bill of materials. The same wheel always gets the same one: it has no time."""
-    main = _purl(wheel.package, wheel.wheel_version)
+def add_libraries(bill: dict[str, Any], record: Iterable[Sequence[str]]) -> None:
+    """Add the shared libraries that were copied into a wheel, by its RECORD, to its bill."""
     parts = [
         {
             "type": "file",
             "bom-ref": f"file:{path}",
             "name": path,
             "scope": "required",
-            "hashes": [{"alg": "SHA-256", "content": sha256}],
+            "hashes": [{"alg": "SHA-256", "content": _hex(digest)}],
         }
-        for path, sha256 in sorted(bundled.items())
+        for path, digest, *_ in sorted(list(row) for row in record if len(row) > 1)
+        if ".libs/" in path and digest.startswith("sha256=")
     ]
+    bill["components"][:0] = parts
+    bill["dependencies"][0]["dependsOn"] = [part["bom-ref"] for part in parts]
+
+
+def _hex(digest: str) -> str:
+    raw = digest.removeprefix("sha256=")
+    return base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)).hex()
+
+
+def sbom(wheel: PlannedWheel) -> dict[str, Any]:
+    """Return the bill of materials. The same wheel always gets the same one: it has no time."""
+    main = _purl(wheel.package, wheel.wheel_version)
     # What the build used: its headers and static libraries can be in the machine code.
     tools = [_component(file) for file in sorted(wheel.build_dependencies, key=lambda f: f.name)]
     return {
@@ -128,8 +123,8 @@ def sbom(wheel: PlannedWheel, bundled: Mapping[str, str] = {}) -> dict[str, Any]
                 ),
             ],
         },
-        "components": [*parts, *tools],
-        "dependencies": [{"ref": main, "dependsOn": [part["bom-ref"] for part in parts]}],
+        "components": tools,
+        "dependencies": [{"ref": main, "dependsOn": []}],
     }
 
 

@@ -26,6 +26,7 @@ from fleetbuild.errors import ConfigError
 from fleetbuild.files import read_input, sha256_of
 from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.programs import run_program, uv_program
+from fleetbuild.store.sources import loads
 from fleetbuild.text import clean
 
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
@@ -105,7 +106,7 @@ def toml_here(path: Path) -> dict[str, Any]:
     """Read a TOML file in this process, the separate one: a key of many parts takes gigabytes."""
     text = read_text(path)
     try:
-        return dict(json.loads(json.dumps(tomllib.loads(text), default=lambda _date: None)))
+        return dict(json.loads(json.dumps(loads(text), default=lambda _date: None)))
     except (ValueError, RecursionError) as problem:
         raise ConfigError(f"{path} is not valid TOML: {problem}.", "Correct the file.") from None
 

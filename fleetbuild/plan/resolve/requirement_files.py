@@ -23,6 +23,7 @@ from fleetbuild.models import Config
 from fleetbuild.models._base import Frozen
 from fleetbuild.plan.decide.packages import bracketed
 from fleetbuild.plan.resolve.locked_files import Lock, read_lock, read_text, read_toml
+from fleetbuild.store.sources import LONG_NUMBER
 from fleetbuild.text import clean
 
 _LONGEST = 1 << 16  # characters of a line, with the hashes of one version
@@ -315,7 +316,7 @@ def _requirement(text: str, folder: Path, place: str) -> tuple[str, str | None]:
         path, bracket, extras = text.partition("[")
         return f"{_path(folder, path)}{bracket}{extras}", None
     try:
-        requirement = Requirement(text)
+        requirement = Requirement("" if LONG_NUMBER.search(text) else text)
     except InvalidRequirement:
         raise ConfigError(f"{place} is not a requirement.", _FORMS) from None
     if requirement.url and not requirement.url.startswith(_SCHEMES):

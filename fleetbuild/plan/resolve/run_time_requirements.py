@@ -11,7 +11,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from fleetbuild.audit.metadata import metadata_of, same
+from fleetbuild.audit.downloads import contents_of
+from fleetbuild.audit.metadata import same
 from fleetbuild.models import LockedFile
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.resolution import LockRequest, Resolution, Source, StaticMetadata
@@ -21,7 +22,7 @@ from fleetbuild.plan.resolve.uv import find_wheels
 from fleetbuild.store.address_secrets import reveal
 from fleetbuild.store.fetch import read_text
 from fleetbuild.store.index_config import IndexSettings
-from fleetbuild.store.sources import read_source, requirements_of_metadata
+from fleetbuild.store.sources import MAX_TEXT, read_source, requirements_of_metadata
 from fleetbuild.store.wheels import Store
 
 
@@ -79,17 +80,12 @@ def _of_published_wheels(
     return first if all(each == first for each in found) else None
 
 
-_MAX_TEXT = 1 << 20
-
-
 def metadata_of_wheel(file: LockedFile, settings: IndexSettings) -> StaticMetadata | None:
     """Return what a wheel requires; None if it cannot be read, or is for another version."""
-    text: str | None
+    address = reveal(f"{file.url}.metadata", settings.tokens)
+    text = read_text(address, MAX_TEXT, settings.credentials)  # of an address of http alone
     if file.url.startswith("file://"):
-        text = metadata_of(Path(unquote(urlsplit(file.url).path)))
-    else:
-        address = reveal(f"{file.url}.metadata", settings.tokens)
-        text = read_text(address, _MAX_TEXT, settings.credentials)
+        text = contents_of(Path(unquote(urlsplit(file.url).path))).metadata
     headers = HeaderParser().parsestr(text or "")
     name, version = str(headers["Name"]), str(headers["Version"])
     if not text or not same(name, version, file.name, file.version):

@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import zipfile
 
 REQUIRES = re.compile(r"Requires-Dist:\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?", re.I)
@@ -37,11 +36,6 @@ def stamp(wheel, version, dest, pins=()):
     name, old, tags = split_name(os.path.basename(wheel))
     if public(old) != public(version):
         raise StampError(f"The build made {name} {public(old)}, but {public(version)} was wanted.")
-    if old == version and not pins:
-        target = os.path.join(dest, os.path.basename(wheel))
-        if os.path.abspath(target) != os.path.abspath(wheel):
-            shutil.copyfile(wheel, target)
-        return target
     stem = f"{normalised(name)}-{version}"
     target = os.path.join(dest, f"{stem}-{tags}.whl")
     partial = target + ".part"

@@ -240,3 +240,17 @@ def test_each_known_use_does_something_with_a_package() -> None:
         lines = ast.parse(use).body
         assert emulate._imports(use), package
         assert not all(isinstance(line, ast.Import | ast.ImportFrom) for line in lines), package
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['{"try": []}', "[]", "1e999", '{"try": {"native": 1, "emulated": []}}',
+     '{"try": {"native": {"code": 0, "out": ""}, "emulated": {"code": [], "out": "done"}}}',
+     '{"try": {"native": {"code": 0, "out": ""}, "emulated": {"code": 1e999, "out": ""}}}'],
+)  # fmt: skip
+def test_an_answer_that_the_wheels_code_wrote_decides_nothing(tmp_path, monkeypatch, said):
+    monkeypatch.setattr(emulate, "run_confined", lambda *_, **__: said)
+    monkeypatch.setattr(emulate, "work_for", lambda *_: {})
+    (kind,) = named_kinds(["Haswell"])
+    found = emulate.run_emulated(kind, "demo", make_wheel(tmp_path), tmp_path)
+    assert found.verdict == "undecided"

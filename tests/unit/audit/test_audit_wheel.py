@@ -300,13 +300,6 @@ def test_too_large_archives_are_not_examined(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def test_the_list_of_problems_is_bounded(tmp_path):
-    replace = {f"demo/{n}.py": b"" for n in range(50)}
-    problems = audit_wheel(demo_wheel(tmp_path, files=GOOD, replace=replace)).problems
-    assert len(problems) == 21
-    assert problems[-1] == "and 30 more problems"
-
-
 def test_broken_binaries_are_findings(tmp_path):
     files = {"a.so": b"\x7fELF", "b.so": make_elf(b"\xc3", fatbin=b"x" * 99), "c.py": b"\x7f"}
     problems = audit_wheel(demo_wheel(tmp_path, files=files)).problems
@@ -317,14 +310,8 @@ def test_broken_binaries_are_findings(tmp_path):
 
 def test_damaged_archives_are_findings(tmp_path):
     path = demo_wheel(tmp_path, files=GOOD)
-    whole = path.read_bytes()
     path.write_bytes(b"not a zip")
     assert "not a zip archive" in audit_wheel(path).problems[0]
-    for at in range(0, len(whole), 7):
-        damaged = bytearray(whole)
-        damaged[at] ^= 0x55
-        path.write_bytes(damaged)
-        audit_wheel(path)  # whatever it says, it says it
 
 
 def test_a_missing_wheel_is_an_error(tmp_path):

@@ -74,15 +74,6 @@ def test_the_same_wheel_makes_the_same_bytes(
     assert Path(again).read_bytes() == stamped.read_bytes()
 
 
-def test_a_wheel_with_the_wanted_version_stays_as_it_is(
-    stamp_wheel: ModuleType, stamped: Path, tmp_path: Path
-) -> None:
-    before = stamped.read_bytes()
-    assert stamp_wheel.stamp(str(stamped), "1.2+cpu.avx", str(stamped.parent)) == str(stamped)
-    copy = stamp_wheel.stamp(str(stamped), "1.2+cpu.avx", str(tmp_path))
-    assert Path(copy).read_bytes() == stamped.read_bytes() == before
-
-
 def test_another_public_version_is_refused(stamp_wheel: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(stamp_wheel.StampError, match=r"made My.Pack_age 1.2, but 1.3 was wanted"):
         stamp_wheel.stamp(str(make_wheel(tmp_path)), "1.3+cpu", str(tmp_path))

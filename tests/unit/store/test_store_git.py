@@ -110,6 +110,31 @@ def test_a_commit_is_packed_with_submodules_reproducibly(forge, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flat", "forge", "one", "two"]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_repository_that_unpacks_to_much_more_is_not_checked_out(tmp_path, nested):
+    bomb = make_repository(tmp_path / "bomb", {"zeros": ""})
+    os.truncate(bomb / "zeros", 80 << 20)
+    git(bomb, "commit", "-q", "-a", "-m", "zeros")
+    repository = bomb
+    if nested:
+        repository = make_repository(tmp_path / "outer", {"a": ""})
+        git(repository, "submodule", "-q", "add", "../bomb", "sub")
+        git(repository, "commit", "-q", "-m", "sub")
+    commit = git(repository, "rev-parse", "HEAD")
+    with pytest.raises(InstallError, match="of 80 MB, too much for so small a fetch"):
+        pack_commit(repository.as_uri(), commit, tmp_path / "x", "p", submodules=True, mirrors={})
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_submodule_that_its_repository_leaves_out_is_left_out(forge, tmp_path):
+    pkg = forge / "pkg"
+    git(pkg, "config", "-f", ".gitmodules", "submodule.third_party/lib.update", "none")
+    git(pkg, "commit", "-q", "-a", "-m", "without")
+    commit = git(pkg, "rev-parse", "HEAD")
+    pack_commit(pkg.as_uri(), commit, tmp_path / "x", "p", submodules=True, mirrors={})
+    assert "p/third_party/lib/lib.c" not in names(tmp_path / "x")
+
+
 def test_a_mirror_serves_the_repository_and_its_submodules(forge, tmp_path):
     mirrors = {"https://forge.invalid/": f"{forge.as_uri()}/"}
     address = "https://forge.invalid/pkg"

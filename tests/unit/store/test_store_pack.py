@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from fleetbuild.store.pack import pack_checkout, pack_tree
+from fleetbuild.store.pack import pack_tree
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_tree_is_packed_by_content(tree, tmp_path):
 
 
 def test_a_checkout_is_packed_completely(tree, tmp_path):
-    pack_checkout(tree, tmp_path / "packed", "p-1")
+    pack_tree(tree, tmp_path / "packed", "p-1", whole=True)
     with tarfile.open(tmp_path / "packed") as tar:
         names = tar.getnames()
     assert {"p-1/build/file", "p-1/dist/file", "p-1/pkg/__pycache__/file"} <= set(names)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from fleetbuild.errors import ConfigError
+from fleetbuild.hardware.data import load
 from fleetbuild.models import Libc, Python
 from fleetbuild.models.config import Build
 
@@ -88,8 +86,4 @@ def _agreed(minor: int, python: str | None, image: str) -> int:
 
 @cache
 def _table() -> dict[str, dict[str, Any]]:
-    text = (
-        files("fleetbuild.extensions.kubernetes").joinpath("data/builders.yml").read_text("utf-8")
-    )
-    loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return loaded
+    return load("builders.yml", "fleetbuild.extensions.kubernetes")

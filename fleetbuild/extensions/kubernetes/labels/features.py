@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from fleetbuild.hardware.data import load
 from fleetbuild.hardware.rungs import RUNGS, Rung
 
 GPU = "nvidia.com/gpu"  # what the device plugin offers, and pods ask for
@@ -50,6 +48,4 @@ def gfd_labels(sm: str) -> dict[str, str]:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = files("fleetbuild.extensions.kubernetes").joinpath("data/nfd.yml").read_text("utf-8")
-    loaded: dict[str, Any] = yaml.safe_load(text)
-    return loaded
+    return load("nfd.yml", "fleetbuild.extensions.kubernetes")

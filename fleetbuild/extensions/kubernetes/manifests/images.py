@@ -10,13 +10,12 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
 from packaging.version import InvalidVersion, Version
 
 from fleetbuild.extensions.kubernetes.manifests.names import label_value
+from fleetbuild.hardware.data import load
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile, Target
 
 _ABI = re.compile(r"cp(3)(\d{1,2})")
@@ -71,9 +70,7 @@ def _at_least(version: str, floor: str) -> bool:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = files("fleetbuild.extensions.kubernetes").joinpath("data/images.yml").read_text("utf-8")
-    loaded: dict[str, Any] = yaml.safe_load(text)
-    return loaded
+    return load("images.yml", "fleetbuild.extensions.kubernetes")
 
 
 _LACKING = """\
