@@ -47,6 +47,7 @@ _MOST_ROWS = 20_000_000
 _MOST_ENTRIES = 1_000_000
 _READ_AT_ONCE = 4 * 2**20
 _TABLE = 2048  # bytes between the beginning of a table, which code knows, and a pointer in it
+_SHORT = 384  # bytes of a function that may do nothing but call another one
 _PADDING = 64  # bytes between functions that are not worth a piece
 
 
@@ -79,6 +80,8 @@ class Functions:
         self._asking_slots = False
         self._checks_first: frozenset[int] = frozenset()
         self._needing: dict[int, bool] = {}
+        self._ways: dict[tuple[int, int], bool] = {}  # that all need a level, by steps
+        self._tables: dict[int, bool] = {}  # whether they hold a function for a level
         self._read_symbols()
         self._read_frames()
         self._read_relocations()
@@ -274,7 +277,41 @@ class Functions:
             )
         )  # fmt: skip
 
-    def needs_level(self, start: int) -> bool:
+    def held_by(self, start: int) -> frozenset[int]:
+        """Return the functions in tables that a function takes the address of."""
+        return frozenset(
+            held
+            for target, stored, calls in self._body(self._machine.targets, start)
+            if not stored and not calls
+            for held in self._held_at(target)
+        )
+
+    def _held_at(self, table: int) -> Iterator[int]:
+        """Yield the functions in what may be a table here; the next one may follow soon."""
+        if self._code_at(table) is None:
+            first = bisect.bisect_left(self._places, table)
+            for at in range(first, bisect.bisect_left(self._places, table + _TABLE)):
+                if self._values[at] in self._ends:
+                    yield self._values[at]
+
+    def _holds_level(self, table: int) -> bool:
+        if table not in self._tables:
+            self._tables[table] = any(map(self._needs_level_itself, self._held_at(table)))
+        return self._tables[table]
+
+    def needs_level(self, start: int, steps: int = 2) -> bool:
+        """Return whether the code of a function, or all ways through it, need a level."""
+        if (start, steps) not in self._ways:
+            self._ways[start, steps] = False  # if it calls itself
+            self._ways[start, steps] = self._needs_level_itself(start) or (
+                steps > 0
+                and self.size_of(start) <= _SHORT
+                and any(self.needs_level(target, steps - 1) for target in self.reached_by(start))
+                and self.paths(start, frozenset(), frozenset()).needs
+            )
+        return self._ways[start, steps]
+
+    def _needs_level_itself(self, start: int) -> bool:
         """Return whether the code of a function needs more than x86-64-v2."""
         if start not in self._needing:
             place, end = self._elf.offset_of(start), self._end_of(start)
@@ -305,6 +342,8 @@ class Functions:
                     return Meaning.CHECK
                 if function in self._ends and function != start:
                     return Meaning.LEVEL if self.needs_level(function) else Meaning.OTHER
+                if not stored and self._holds_level(address):
+                    return Meaning.LEVEL
             return Meaning.NOTHING
 
         end = place + self.size_of(start)

@@ -36,7 +36,6 @@ class Guards:
         self._functions = functions
         self._trusted = frozenset(trusted)
         self._claimed = frozenset(claimed) - trusted
-        self._checks: dict[int, bool] = {}
         self._followed: dict[int, Paths] = {}
 
     @cached_property
@@ -62,8 +61,12 @@ class Guards:
     def _chooses(self, source: int, function: int) -> bool:
         """Return whether a function reaches this one only on a CPU that has its features."""
         if function in self._claimed:
-            return self._is_check(source) or (
-                source not in self._functions.entries and self._paths(source).offers
+            paths = self._paths(source)
+            return (
+                source in self._telling | self._readers
+                or paths.decides
+                or not self._telling.isdisjoint(self._functions.tested_by(source))
+                or (paths.offers and source not in self._functions.entries)
             )
         return function in self._chosen and source in self.checks_first
 
@@ -82,7 +85,7 @@ class Guards:
         return frozenset(
             target
             for start in self.checks_first
-            for target in functions.reached_by(start) - own
+            for target in (functions.reached_by(start) | functions.held_by(start)) - own
             if functions.is_local(target) and functions.needs_level(target)
         )
 
@@ -116,6 +119,15 @@ class Guards:
 
     @cached_property
     def _sure_answers(self) -> frozenset[int]:
+        """Return where functions keep what they learn of the CPU."""
+        functions, answers = self._functions, self._first_answers
+        asking = functions.questions | functions.asking
+        callers = {source for start in asking for source in self._callers.get(start, ())} - {0}
+        kept = (functions.paths(start, answers, asking).kept for start in callers)
+        return answers | {address // _BLOCK for addresses in kept for address in addresses}
+
+    @cached_property
+    def _first_answers(self) -> frozenset[int]:
         """Return where functions that ask, and small ones that call these, keep the answer."""
         functions = self._functions
         asking = functions.questions | functions.asking
@@ -140,7 +152,11 @@ class Guards:
         found: set[int] = set()
         step = set(own)
         for _ in range(_STEPS):
-            reached = {target for start in step for target in functions.reached_by(start)}
+            reached = {
+                target
+                for start in step
+                for target in functions.reached_by(start) | functions.held_by(start)
+            }
             step = {start for start in reached - own - found if functions.is_local(start)}
             found |= step
         return frozenset(found)
@@ -171,38 +187,3 @@ class Guards:
             for source in sources:
                 found[source].add(target)
         return found
-
-    # Who checks the CPU
-
-    def _is_check(self, start: int) -> bool:
-        """Return whether a function asks the CPU, or reads what another one has found out."""
-        if start not in self._checks:
-            self._checks[start] = (
-                start in self._asking
-                or self._reads_answer(start)
-                or any(
-                    callee in self._asking or self._reads_answer(callee)
-                    for callee in self._functions.tested_by(start)
-                )
-            )
-        return self._checks[start]
-
-    @cached_property
-    def _asking(self) -> frozenset[int]:
-        functions = self._functions
-        return frozenset(functions.questions | functions.asking | self._callers[ASKS]) - {_UNKNOWN}
-
-    @cached_property
-    def _answers(self) -> frozenset[int]:
-        """Return where functions that ask the CPU, and who calls them, keep the answer."""
-        callers = {source for start in self._asking for source in self._callers.get(start, ())}
-        return frozenset(
-            address // _BLOCK
-            for start in (self._asking | callers) - {_UNKNOWN}
-            for address in self._functions.touched_by(start)
-        )
-
-    def _reads_answer(self, start: int) -> bool:
-        return any(
-            address // _BLOCK in self._answers for address in self._functions.touched_by(start)
-        )

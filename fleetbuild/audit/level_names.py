@@ -56,6 +56,8 @@ def is_for_level(symbol: str) -> bool:
 
 def is_of_library(symbol: str) -> bool:
     """Return whether a function is one for a level in a library that is known to choose."""
+    prefix = _guards().prefixes.match(symbol)
+    symbol = symbol[prefix.end() :] if prefix else symbol
     if any(part in symbol for part in _guards().parts):
         return True
     if symbol.startswith(("bli_", "__gmpn_")) and _guards().blis.search(symbol):
@@ -64,8 +66,7 @@ def is_of_library(symbol: str) -> bool:
         return True
     if own_name(symbol).startswith(_guards().choosing) and is_for_level(symbol):
         return True
-    prefix = _guards().prefixes.match(symbol)
-    return symbol.startswith(_guards().beginnings, prefix.end() if prefix else 0)
+    return symbol.startswith(_guards().beginnings)
 
 
 class _Guards(NamedTuple):

@@ -17,6 +17,7 @@ from iced_x86 import (
     Instruction,
     InstructionInfoFactory,
     OpAccess,
+    OpKind,
     Register,
     RegisterExt,
 )
@@ -27,10 +28,21 @@ _ENDS = (FlowControl.RETURN, FlowControl.INDIRECT_BRANCH)
 _CALLS = (FlowControl.CALL, FlowControl.INDIRECT_CALL)
 _WRITES = (OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE)
 _READS = (OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE)
+_CONSTANT, _ANSWER = 0, 1  # what a place holds, if it is known
+
+# A register and 0; of a place on the stack, a register and the distance from it, plus 1.
+_Place = tuple[int, int]
+_State = dict[_Place, int]
+_STACK = (Register.RSP, Register.RBP)
+_STACK_POINTER = Register.RSP, 0
+_FLAGS = Register.NONE, 0
 _LOST_BY_CALLS = frozenset(
     {
-        Register.RAX, Register.RCX, Register.RDX, Register.RSI, Register.RDI, Register.R8,
-        Register.R9, Register.R10, Register.R11,
+        (register, 0)
+        for register in (
+            Register.NONE, Register.RAX, Register.RCX, Register.RDX, Register.RSI, Register.RDI,
+            Register.R8, Register.R9, Register.R10, Register.R11,
+        )
     }
 )  # fmt: skip
 
@@ -50,6 +62,16 @@ class Paths(NamedTuple):
     avoids: bool = False  # one of them ends without any code for a level
     offers: bool = False  # and refers to another function
     checked: bool = False  # those to code for a level lead over a branch that the CPU decides
+    decides: bool = False  # some of them part at a branch that the CPU decides
+    needs: bool = False  # each of them has code for a level
+    kept: frozenset[int] = frozenset()  # the variables that get an answer about the CPU
+
+
+class _Effect(NamedTuple):
+    read: set[_Place]
+    written: set[_Place]
+    loads: bool  # from memory that is not a known place on the stack
+    stores: bool  # to such memory
 
 
 class _Step(NamedTuple):
@@ -68,21 +90,33 @@ def follow(
     first, last = start + shift, end + shift
     code = [(each, meaning(each)) for each in Decoder(64, data[start:end], ip=first)]
     meanings = {means for _, means in code}
-    if Meaning.LEVEL not in meanings:
+    keeps = Meaning.CHECK in meanings and any(map(_stores, (each for each, _ in code)))
+    if Meaning.LEVEL not in meanings and not keeps:
         return Paths()
-    answers = _Answers() if Meaning.CHECK in meanings else None
-    steps: dict[int, _Step] = {}
-    for instruction, means in code:
-        decides = answers is not None and answers.decide(instruction, means)
-        following, ends = _following(instruction, first, last)
-        steps[instruction.ip] = _Step(means, following, ends, decides)
+    ways = {each.ip: _following(each, first, last) for each, _ in code}
+    answers = _Answers(code, {at: way[0] for at, way in ways.items()})
+    steps = {
+        each.ip: _Step(
+            means,
+            *ways[each.ip],
+            decides=each.flow_control == FlowControl.CONDITIONAL_BRANCH and answers.decide(each.ip),
+        )
+        for each, means in code
+    }
+    # A conditional jump to a function for a level has another way, too.
     clean = _reached(
-        steps, [first], lambda at: steps[at].meaning is not Meaning.LEVEL or steps[at].decides
+        steps,
+        [first],
+        lambda at: steps[at].meaning is not Meaning.LEVEL or len(steps[at].following) > 1,
     )
+    avoids = any(steps[at].ends for at in clean)
     return Paths(
-        avoids=any(steps[at].ends for at in clean),
+        avoids=avoids,
         offers=any(steps[at].meaning is Meaning.OTHER for at in clean),
         checked=_is_checked(steps, first),
+        decides=any(step.decides for step in steps.values()),
+        needs=Meaning.LEVEL in meanings and not avoids,
+        kept=answers.kept(),
     )
 
 
@@ -106,38 +140,106 @@ def _is_checked(steps: dict[int, _Step], first: int) -> bool:
 
 
 class _Answers:
-    """The registers that hold an answer about the CPU, in the order of the code."""
+    """Where answers about the CPU are: in registers, in flags and on the stack.
 
-    def __init__(self) -> None:
-        self._registers: set[int] = set()
-        self._flags = False
+    A place holds an answer if it gets one, or a constant, on each path that leads here.
+    """
+
+    def __init__(
+        self, code: list[tuple[Instruction, Meaning]], following: dict[int, tuple[int, ...]]
+    ) -> None:
+        self._code = {each.ip: (each, means) for each, means in code}
         self._information = InstructionInfoFactory()
+        self._effects: dict[int, _Effect] = {}
+        self._before: dict[int, _State] = {}
+        if any(means is Meaning.CHECK for _, means in code):
+            self._follow(following)
 
-    def decide(self, instruction: Instruction, means: Meaning) -> bool:
-        """Take the next instruction; return whether it is a branch that depends on an answer."""
-        flow = instruction.flow_control
-        if flow == FlowControl.CONDITIONAL_BRANCH:
-            return self._flags
-        if flow in _CALLS:
-            self._registers -= _LOST_BY_CALLS
-            self._flags = False
+    def _follow(self, following: dict[int, tuple[int, ...]]) -> None:
+        targets = {target for ways in following.values() for target in ways}
+        # Tables of jumps and exceptions lead to code that nothing else leads to.
+        waiting = [(at, _State()) for at in self._code if at not in targets]
+        waiting.append((next(iter(self._code)), {}))
+        while waiting:
+            at, state = waiting.pop()
+            known = self._before.get(at)
+            if known is not None:
+                state = {place: known[place] | state[place] for place in known if place in state}
+                if state == known:
+                    continue
+            self._before[at] = state
+            after = self._after(at, state)
+            waiting += [(target, after) for target in following[at] if target in self._code]
+
+    def decide(self, at: int) -> bool:
+        """Return whether the flags depend on an answer where a branch is."""
+        return self._before.get(at, {}).get(_FLAGS) == _ANSWER
+
+    def _after(self, at: int, state: _State) -> _State:
+        instruction, means = self._code[at]
+        if instruction.flow_control in _CALLS:
+            after = {place: value for place, value in state.items() if place not in _LOST_BY_CALLS}
             if means is Meaning.CHECK:
-                self._registers.add(Register.RAX)
-            return False
-        used = [
-            (RegisterExt.full_register(use.register), use.access)
-            for use in self._information.info(instruction).used_registers()
-        ]
-        known = means is Meaning.CHECK or any(
-            access in _READS and register in self._registers for register, access in used
+                after[Register.RAX, 0] = _ANSWER
+            return after
+        written = self._effect(at).written
+        value = self._value(at, state)
+        after = {
+            place: known
+            for place, known in state.items()
+            if place not in written and (place[0] != Register.RSP or _STACK_POINTER not in written)
+        }
+        return after if value is None else after | dict.fromkeys(written, value)
+
+    def _value(self, at: int, state: _State) -> int | None:
+        """Return what an instruction writes: an answer, a constant, or something else."""
+        effect = self._effect(at)
+        values = {state.get(place) for place in effect.read}
+        if self._code[at][1] is Meaning.CHECK or _ANSWER in values:
+            return _ANSWER
+        return None if effect.loads or None in values else _CONSTANT
+
+    def _effect(self, at: int) -> _Effect:
+        if at not in self._effects:
+            instruction = self._code[at][0]
+            used = self._information.info(instruction)
+            uses = [
+                ((RegisterExt.full_register(each.register), 0), each.access)
+                for each in used.used_registers()
+            ]
+            loads = stores = False
+            for each in used.used_memory():
+                if each.base in _STACK and each.index == Register.NONE:
+                    uses = [use for use in uses if use[0] != (each.base, 0)]
+                    uses.append(((each.base, each.displacement + 1), each.access))
+                else:
+                    loads |= each.access in _READS
+                    stores |= each.access in _WRITES
+            flags = {_FLAGS}
+            self._effects[at] = _Effect(
+                {place for place, access in uses if access in (*_READS, OpAccess.COND_WRITE)}
+                | (flags if instruction.rflags_read else set()),
+                {place for place, access in uses if access in _WRITES}
+                | (flags if instruction.rflags_modified else set()),
+                loads=loads,
+                stores=stores,
+            )
+        return self._effects[at]
+
+    def kept(self) -> frozenset[int]:
+        """Return the variables that an answer is written to."""
+        return frozenset(
+            self._code[at][0].ip_rel_memory_address
+            for at, state in self._before.items()
+            if self._code[at][0].is_ip_rel_memory_operand
+            and self._effect(at).stores
+            and self._value(at, state) == _ANSWER
         )
-        known = known or bool(self._flags and instruction.rflags_read)
-        for register, access in used:
-            if access in _WRITES:
-                (self._registers.add if known else self._registers.discard)(register)
-        if instruction.rflags_modified:
-            self._flags = known
-        return False
+
+
+def _stores(instruction: Instruction) -> bool:
+    """Return whether an instruction may write to a variable of the file."""
+    return instruction.is_ip_rel_memory_operand and instruction.op0_kind == OpKind.MEMORY
 
 
 def _following(instruction: Instruction, first: int, last: int) -> tuple[tuple[int, ...], bool]:

@@ -40,6 +40,13 @@ _LEAVES = (FlowControl.CALL, FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDI
 _STOPS = (FlowControl.RETURN, FlowControl.INDIRECT_BRANCH)
 _ASKING = (Mnemonic.CPUID, Mnemonic.XGETBV)
 _PERHAPS_DATA = Newer(1, (), "")
+_UNUSUAL = frozenset(  # and what no compiler writes
+    getattr(Mnemonic, name)
+    for name in (
+        "CMC", "ENTER", "FBLD", "FBSTP", "INT1", "IRET", "IRETD", "IRETQ", "LOOP", "LOOPE",
+        "LOOPNE", "RETF", "XLATB",
+    )
+)  # fmt: skip
 _SHORTEST = 4  # bytes; less, at the end of a function, is what the function was filled up with
 _SHOWN = 8  # bytes of an unknown instruction
 _BEFORE = 96  # bytes in which a decoder has found the instructions
@@ -123,7 +130,7 @@ _TESTED = re.compile(
 _NEAR = re.compile(rb"[\xeb\x70-\x7f](?=(.))", re.S)  # jumps by a distance of 8 bits
 _TOUCHES = re.compile(
     rb"[\x02\x03\x08-\x0b\x10\x11\x20-\x23\x28\x29\x38-\x3b\x63\x6e\x6f\x7e\x7f\x80-\x8b\x8d\xa3\xab"
-    rb"\xb6\xb7\xba\xbe\xbf\xc0\xc1\xc6\xc7\xd6\xf6\xf7]" + _RIP, re.S)  # fmt: skip
+    rb"\xb1\xb6\xb7\xba\xbe\xbf\xc0\xc1\xc6\xc7\xd6\xf6\xf7]" + _RIP, re.S)  # fmt: skip
 _STUB = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\xf2?\xff\x25(.{4})", re.S)
 _CPUID = re.compile(rb"\x0f\xa2")
 _distance = struct.Struct("<i").unpack_from
@@ -412,6 +419,8 @@ class _Stream:
             self._end += self._instruction.len
             if self._instruction.code == Code.INVALID:
                 self._read_newer()
+            elif not self.piece.known and _is_data(self._instruction):
+                self._valid = 0
             else:
                 self._newer = None
                 self._valid += 1
@@ -448,9 +457,15 @@ class _Stream:
         for _ in range(_SURE_AFTER):
             if not following.can_decode:
                 break
-            if following.decode().code == Code.INVALID:
+            instruction = following.decode()
+            if instruction.code == Code.INVALID or _is_data(instruction):
                 return False
         return True
+
+
+def _is_data(instruction: Instruction) -> bool:
+    """Return whether these are rather bytes of a table: no program of a user does such a thing."""
+    return instruction.is_privileged or instruction.mnemonic in _UNUSUAL
 
 
 def _first(chunk: bytes, at: int) -> int:
