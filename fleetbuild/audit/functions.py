@@ -8,6 +8,7 @@ keep, and by calls. What runs at load is followed by direct calls from what the 
 from __future__ import annotations
 
 import bisect
+import re
 import struct
 from array import array
 from collections import defaultdict
@@ -57,6 +58,11 @@ _STORES = {"x86_64": (1,), "aarch64": (257,)}  # a slot of a table with the addr
 _LINKS = {"x86_64": (6, 7), "aarch64": (1025, 1026)}  # the same of the linker's own slots
 _MACHINES: dict[str, Any] = {"x86_64": x86, "aarch64": aarch64}
 
+
+# What the assembly of OpenSSL, BoringSSL, AWS-LC and ring contains; code for ADX; and sizes.
+_CIPHERS = b", CRYPTOGAMS by <appro@openssl.org>"
+_ADX = re.compile(rb"[\x66\xf3][\x48-\x4f]\x0f\x38\xf6", re.S)
+_LARGEST_CIPHERS, _BESIDE = 2**21, 2**14
 
 # Where the kernel tells the features of the CPU; libdeflate and others read it themselves.
 _ASKED_FILES = (b"/proc/self/auxv\0", b"/proc/cpuinfo\0")
@@ -169,19 +175,24 @@ class Functions:
     def _between(self, code: Code, start: int, end: int, *, sole: bool) -> Iterator[Piece]:
         shift = code.address - code.offset
         if code.marked and end > start:
-            when: When = "default" if self.behind_known_checks is None else "guarded"
+            when: When = (
+                "guarded" if any(assembly for _, assembly in self._libraries) else "default"
+            )
             yield Piece(start - shift, end - shift, shift, when, known=sole, local=True)
 
+    @property
+    def behind_known_checks(self) -> frozenset[str]:
+        """Return the features that libraries in here use after their check."""
+        return frozenset().union(*(features for features, _ in self._libraries))
+
     @cached_property
-    def behind_known_checks(self) -> frozenset[str] | None:
-        """Return the features that libraries in here use after their check; None: no library is."""
+    def _libraries(self) -> list[tuple[frozenset[str], bool]]:
         data = self._elf.data
-        rows = [
-            features
-            for text, features in libraries_by_text()
+        return [
+            (features, assembly)
+            for text, features, assembly in libraries_by_text()
             if self._asks_itself and find(data, text, 0, len(data)) >= 0
         ]
-        return frozenset().union(*rows) if rows else None
 
     @property
     def exported(self) -> int:
@@ -213,9 +224,27 @@ class Functions:
         }
         if not self._asks_itself:
             return Guards(self, chosen, frozenset()).guarded
-        guards = Guards(self, chosen | (self._named - self._nameless), self._trusted)
+        trusted = self._trusted | self._ciphers
+        guards = Guards(self, chosen | (self._named - self._nameless), trusted)
         self._checks_first = guards.checks_first
         return guards.guarded
+
+    @cached_property
+    def _ciphers(self) -> frozenset[int]:
+        """Return the functions without a name of a library of ciphers that is linked in.
+
+        They stand together: from the first to the last one with ADX, which no compiler writes.
+        """
+        data, found = self._elf.data, set[int]()
+        if self._elf.arch == "x86_64" and find(data, _CIPHERS, 0, len(data)) >= 0:
+            for code in self._elf.code:
+                places = _ADX.finditer(data, code.offset, code.offset + code.size)
+                found |= {place.start() + code.address - code.offset for place in places}
+        if not found or max(found) - min(found) > _LARGEST_CIPHERS:
+            return frozenset()
+        first, last = min(found) - _BESIDE, max(found) + _BESIDE
+        inside = self._starts[bisect.bisect_left(self._starts, first) :]
+        return frozenset(start for start in inside if start < last and start not in self._names)
 
     def _is_default(self, start: int) -> bool:
         symbol = self._names.get(start)

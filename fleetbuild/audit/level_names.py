@@ -120,8 +120,10 @@ def asking_names() -> frozenset[str]:
 
 
 @cache
-def libraries_by_text() -> tuple[tuple[bytes, frozenset[str]], ...]:
-    """Return a text of each library that is known without names, and what it uses after checks."""
+def libraries_by_text() -> tuple[tuple[bytes, frozenset[str], bool], ...]:
+    """Return a text of each library that is known without names, what it uses after checks, and
+    whether its assembly is outside of all functions."""
     return tuple(
-        (row["text"].encode(), frozenset(row.get("features", ()))) for row in _table()["texts"]
+        (row["text"].encode(), frozenset(row.get("features", ())), row.get("assembly", True))
+        for row in _table()["texts"]
     )
