@@ -296,7 +296,7 @@ class Functions:
 
     def touching(self, blocks: Set[int]) -> frozenset[int]:
         """Return the functions that read or write a variable in one of these blocks of 8 bytes."""
-        wanted = {8 * block + byte for block in blocks for byte in range(-4, 8)}
+        wanted = {8 * block + byte for block in blocks for byte in range(8)}
         return frozenset(
             self._function_at(place) or 0
             for code in self._elf.code
@@ -335,7 +335,10 @@ class Functions:
             self._ways[start, steps] = self._needs_level_itself(start) or (
                 steps > 0
                 and self.size_of(start) <= _SHORT
-                and any(self.needs_level(target, steps - 1) for target in self.reached_by(start))
+                and any(
+                    self.needs_level(target, steps - 1)
+                    for target in self.reached_by(start) | self.held_by(start)
+                )
                 and self.paths(start, frozenset(), frozenset()).needs
             )
         return self._ways[start, steps]

@@ -98,16 +98,22 @@ class Guards:
     @cached_property
     def _sure_checks(self) -> frozenset[int]:
         """Return the functions that ask the CPU, call one that tells, or read an answer."""
-        callers = frozenset[int]().union(*self._reaching(self._telling).values())
+        callers = self._all_reaching(self._telling - self._first_telling) | self._listeners
         return (self._telling | callers | self._readers) - {_UNKNOWN}
 
     @cached_property
     def _telling(self) -> frozenset[int]:
         """Return the functions that ask the CPU, and short ones that tell what these found."""
-        functions = self._functions
-        asking = functions.questions | functions.asking
-        callers = (source for start in asking for source in self._callers.get(start, ()))
-        return (asking | self._short(callers) | self._short(self._readers)) - {_UNKNOWN}
+        return self._first_telling | self._short(self._readers)
+
+    @cached_property
+    def _first_telling(self) -> frozenset[int]:
+        readers = self._functions.touching(self._first_answers)
+        return (self._asking | self._short(self._callers) | self._short(readers)) - {_UNKNOWN}
+
+    @cached_property
+    def _listeners(self) -> frozenset[int]:
+        return self._all_reaching(self._first_telling) - {_UNKNOWN}
 
     def _short(self, functions: Iterable[int]) -> frozenset[int]:
         size_of = self._functions.size_of
@@ -121,21 +127,18 @@ class Guards:
     def _sure_answers(self) -> frozenset[int]:
         """Return where functions keep what they learn of the CPU."""
         functions, answers = self._functions, self._first_answers
-        asking = functions.questions | functions.asking
-        callers = {source for start in asking for source in self._callers.get(start, ())} - {0}
-        kept = (functions.paths(start, answers, asking).kept for start in callers)
+        listeners = self._listeners if len(self._listeners) <= _FOLLOWED else ()
+        kept = (functions.paths(start, answers, self._first_telling).kept for start in listeners)
         return answers | {address // _BLOCK for addresses in kept for address in addresses}
 
     @cached_property
     def _first_answers(self) -> frozenset[int]:
         """Return where functions that ask, and small ones that call these, keep the answer."""
         functions = self._functions
-        asking = functions.questions | functions.asking
-        callers = {source for start in asking for source in self._callers.get(start, ())} - {0}
-        small = {start for start in callers if functions.size_of(start) <= _SMALL}
+        small = {start for start in self._callers if functions.size_of(start) <= _SMALL}
         return frozenset(
             address // _BLOCK
-            for start in (asking | small) - {_UNKNOWN}
+            for start in (self._asking | small) - {_UNKNOWN}
             for address in functions.touched_by(start)
         )
 
@@ -169,9 +172,16 @@ class Guards:
         return self._reaching(self._claimed | self._helpers | self._chosen)
 
     @cached_property
-    def _callers(self) -> dict[int, set[int]]:
-        """Return for each function that asks the CPU the functions that reach it."""
-        return self._reaching(self._functions.questions | self._functions.asking | {ASKS})
+    def _asking(self) -> frozenset[int]:
+        return frozenset(self._functions.questions | self._functions.asking)
+
+    @cached_property
+    def _callers(self) -> frozenset[int]:
+        """Return the functions that reach one which asks the CPU."""
+        return self._all_reaching(self._asking | {ASKS}) - {_UNKNOWN}
+
+    def _all_reaching(self, wanted: frozenset[int]) -> frozenset[int]:
+        return frozenset[int]().union(*self._reaching(wanted).values())
 
     def _reaching(self, wanted: frozenset[int]) -> dict[int, set[int]]:
         found: dict[int, set[int]] = defaultdict(set)

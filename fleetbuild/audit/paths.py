@@ -79,6 +79,7 @@ class _Step(NamedTuple):
     following: tuple[int, ...]
     ends: bool
     decides: bool  # it is a branch that depends on an answer about the CPU
+    target: int  # where it leads, or the address that it takes
 
 
 def follow(
@@ -96,11 +97,7 @@ def follow(
     ways = {each.ip: _following(each, first, last) for each, _ in code}
     answers = _Answers(code, {at: way[0] for at, way in ways.items()})
     steps = {
-        each.ip: _Step(
-            means,
-            *ways[each.ip],
-            decides=each.flow_control == FlowControl.CONDITIONAL_BRANCH and answers.decide(each.ip),
-        )
+        each.ip: _Step(means, *ways[each.ip], answers.decide(each), _target(each))
         for each, means in code
     }
     # A conditional jump to a function for a level has another way, too.
@@ -129,14 +126,16 @@ def _is_checked(steps: dict[int, _Step], first: int) -> bool:
     levels = {at for at in marked if not steps[at].decides}  # others jump to another function
 
     def until_decided(*starts: int) -> set[int]:
-        return levels & _reached(steps, starts, lambda at: not steps[at].decides)
+        passed = _reached(steps, starts, lambda at: not steps[at].decides)
+        return {steps[at].target for at in levels & passed}
 
     found: set[int] = set()
     for step in steps.values():
         if step.decides and len(step.following) == 2:
             one, other = map(until_decided, step.following)
             found |= one ^ other
-    return bool(marked) and levels <= found and not until_decided(first)
+    wanted = {steps[at].target for at in levels}
+    return bool(marked) and wanted <= found and not until_decided(first)
 
 
 class _Answers:
@@ -171,9 +170,10 @@ class _Answers:
             after = self._after(at, state)
             waiting += [(target, after) for target in following[at] if target in self._code]
 
-    def decide(self, at: int) -> bool:
-        """Return whether the flags depend on an answer where a branch is."""
-        return self._before.get(at, {}).get(_FLAGS) == _ANSWER
+    def decide(self, instruction: Instruction) -> bool:
+        """Return whether this is a branch that depends on an answer about the CPU."""
+        flags = self._before.get(instruction.ip, {}).get(_FLAGS)
+        return flags == _ANSWER and instruction.flow_control == FlowControl.CONDITIONAL_BRANCH
 
     def _after(self, at: int, state: _State) -> _State:
         instruction, means = self._code[at]
@@ -235,6 +235,13 @@ class _Answers:
             and self._effect(at).stores
             and self._value(at, state) == _ANSWER
         )
+
+
+def _target(instruction: Instruction) -> int:
+    """Return what tells uses of levels apart: compilers write the same one to several places."""
+    if instruction.is_ip_rel_memory_operand:
+        return instruction.ip_rel_memory_address
+    return instruction.near_branch_target or instruction.ip
 
 
 def _stores(instruction: Instruction) -> bool:

@@ -161,6 +161,59 @@ DEADLY = {
         double use(double x) { return chosen[has_avx2()](x) + always[w[1] & 1](x); }
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
+    "on the stack, an answer that decides something else": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            volatile int level = has_avx2(); if (w[5]) level = 0;
+            w[2] += level;
+            if (x < 1000) return fast(x);
+            return x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "kept by compare and exchange, and not asked": ("""
+        static long known;
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL void learn(void) { long old = 0; __atomic_compare_exchange_n(
+            &known, &old, has_avx2() ? 3 : 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
+        double use(double x) {
+            learn(); if (w[5] & 2) return x;
+            w[2] += known; return fast(x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "kept by a large function, and not asked": ("""
+        static volatile char seen;
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            asm volatile(".skip 1100, 0x90");
+            if (!seen) seen = has_avx2() + 1;
+            return w[5] == 2 ? x : fast(x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "through a function that does nothing else": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL double way(double x) { return fast(x + 1) + 1; }
+        double other(double x) { return has_avx2() ? way(x) : x; }
+        double use(double x) { return way(x) + other(x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "a table that is taken without a check": ("""
+        typedef double Work(double);
+        AVX2 double fast(double x) { WORK(3) }
+        static Work *const wide[] = {fast, fast};
+        LOCAL double apply(Work *const *table, double x) { return table[w[5]](x); }
+        double use(double x) { w[1] += has_avx2(); return apply(wide, x) + 1; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "far from a library of ciphers": ("""
+        const char *text(void) { return "AES, CRYPTOGAMS by <appro@openssl.org>"; }
+        __attribute__((target("adx,bmi2"))) LOCAL void first(void) {
+            asm volatile("adcx %rax, %rax"); }
+        LOCAL void far(void) { asm volatile(".skip 40000, 0x90"); }
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            w[1] += has_avx2(); if (w[7] == 5) { first(); far(); text(); } return fast(x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ("-s", "-fno-toplevel-reorder")),
     "bytes of CPUID in a constant": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         double use(double x) { return dist_avx2(x) + *(volatile int *)w; }
@@ -214,6 +267,55 @@ CHOOSING = {
         double use(double x) { return level ? dist_avx2(x) : x; }
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
+    "an answer on the stack, or a constant": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            volatile int level = has_avx2(); if (w[5]) level = 0;
+            if (level) return fast(x);
+            return x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "an answer that is kept by compare and exchange": ("""
+        static long known;
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL void learn(void) { long old = 0; __atomic_compare_exchange_n(
+            &known, &old, has_avx2() ? 3 : 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
+        double use(double x) { learn(); return known & 2 ? fast(x) : x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "an answer that a large function keeps": ("""
+        static volatile char seen;
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            asm volatile(".skip 1100, 0x90");
+            if (!seen) seen = has_avx2() + 1;
+            return seen == 2 ? fast(x) : x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "a function that does nothing but call one": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL double way(double x) { return fast(x + 1) + 1; }
+        double use(double x) { return has_avx2() ? way(x) : x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "a table that is taken after a check": ("""
+        typedef double Work(double);
+        AVX2 double fast(double x) { WORK(3) }
+        static Work *const wide[] = {fast, fast};
+        LOCAL double apply(Work *const *table, double x) { return table[w[5]](x); }
+        double use(double x) { if (has_avx2()) return apply(wide, x) + 1; return x; }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "between the ciphers of a library": ("""
+        const char *text(void) { return "AES, CRYPTOGAMS by <appro@openssl.org>"; }
+        LOCAL void first(void) { asm volatile("adcx %rax, %rax"); }
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL void last(void) { asm volatile("adcx %rax, %rax"); }
+        LOCAL double run(int known, double x) {
+            if (known & 2) { first(); last(); return fast(x); } return x; }
+        double use(double x) { return run(has_avx2() ? 2 : text()[0], x); }
+        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ("-s", "-fno-toplevel-reorder")),
     "a kept pointer": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         LOCAL double dist(double x) { return x; }
@@ -341,6 +443,17 @@ def test_assembly_behind_the_start_of_a_file_does_not_run_at_load(tmp_path):
     assert (found.verdict, found.features) == ("undecided", ("avx2",))
     if QEMU:
         assert not dies_on_ivy_bridge(tmp_path, module)
+
+
+@pytest.mark.parametrize(("byte", "verdict"), [("0x90", "undecided"), ("0xec", "runs")])
+def test_bytes_between_functions_that_no_program_runs_are_a_table(tmp_path, byte, verdict):
+    source = f"""
+    asm(".text; .skip 32, 0x90; .byte {byte}; .skip 8, 0x90; vpaddd %ymm0, %ymm0, %ymm0;"
+        ".skip 64, 0x90; ret");
+    double use(double x) {{ return has_avx2() ? x : 1; }}
+    void *PyInit_demo(void) {{ return (void *)use; }}
+    """
+    assert verdict_of(compiled(tmp_path, source, ".c", ())).verdict == verdict
 
 
 @pytest.mark.parametrize("name", CHOOSING)
