@@ -48,6 +48,7 @@ _MOST_ROWS = 20_000_000
 _MOST_ENTRIES = 1_000_000
 _READ_AT_ONCE = 4 * 2**20
 _TABLE = 2048  # bytes between the beginning of a table, which code knows, and a pointer in it
+_GAP = 64  # bytes in a table between functions
 _SHORT = 384  # bytes of a function that may do nothing but call another one
 _PADDING = 64  # bytes between functions that are not worth a piece
 
@@ -316,12 +317,18 @@ class Functions:
         )
 
     def _held_at(self, table: int) -> Iterator[int]:
-        """Yield the functions in what may be a table here; the next one may follow soon."""
-        if self._code_at(table) is None:
-            first = bisect.bisect_left(self._places, table)
-            for at in range(first, bisect.bisect_left(self._places, table + _TABLE)):
-                if self._values[at] in self._ends:
-                    yield self._values[at]
+        """Yield the functions in what may be a table here."""
+        places, values = self._held
+        at, end = bisect.bisect_left(places, table), table + _TABLE
+        while at < len(places) and places[at] < min(end, table + _GAP):
+            table = places[at]
+            yield values[at]
+            at += 1
+
+    @cached_property
+    def _held(self) -> tuple[array[int], array[int]]:
+        rows = [row for row in zip(self._places, self._values, strict=True) if row[1] in self._ends]
+        return array("Q", (place for place, _ in rows)), array("q", (value for _, value in rows))
 
     def _holds_level(self, table: int) -> bool:
         if table not in self._tables:
@@ -342,6 +349,12 @@ class Functions:
                 and self.paths(start, frozenset(), frozenset()).needs
             )
         return self._ways[start, steps]
+
+    def mentions_level(self, start: int) -> bool:
+        """Return whether a function has code for a level, or refers to a function that does."""
+        return self._needs_level_itself(start) or any(
+            map(self.needs_level, self.reached_by(start) | self.held_by(start))
+        )
 
     def _needs_level_itself(self, start: int) -> bool:
         """Return whether the code of a function needs more than x86-64-v2."""

@@ -75,7 +75,8 @@ class Guards:
         """Return the functions with code for a level on some paths, which lead over a check."""
         if len(self._sure_checks) > _FOLLOWED:
             return frozenset()
-        paths = ((start, self._paths(start)) for start in self._sure_checks)
+        mentions = self._functions.mentions_level
+        paths = ((start, self._paths(start)) for start in self._sure_checks if mentions(start))
         return frozenset(start for start, path in paths if path.avoids and path.checked)
 
     @cached_property
@@ -98,8 +99,7 @@ class Guards:
     @cached_property
     def _sure_checks(self) -> frozenset[int]:
         """Return the functions that ask the CPU, call one that tells, or read an answer."""
-        callers = self._all_reaching(self._telling - self._first_telling) | self._listeners
-        return (self._telling | callers | self._readers) - {_UNKNOWN}
+        return (self._telling | self._all_reaching(self._telling) | self._readers) - {_UNKNOWN}
 
     @cached_property
     def _telling(self) -> frozenset[int]:
@@ -110,10 +110,6 @@ class Guards:
     def _first_telling(self) -> frozenset[int]:
         readers = self._functions.touching(self._first_answers)
         return (self._asking | self._short(self._callers) | self._short(readers)) - {_UNKNOWN}
-
-    @cached_property
-    def _listeners(self) -> frozenset[int]:
-        return self._all_reaching(self._first_telling) - {_UNKNOWN}
 
     def _short(self, functions: Iterable[int]) -> frozenset[int]:
         size_of = self._functions.size_of
@@ -127,8 +123,8 @@ class Guards:
     def _sure_answers(self) -> frozenset[int]:
         """Return where functions keep what they learn of the CPU."""
         functions, answers = self._functions, self._first_answers
-        listeners = self._listeners if len(self._listeners) <= _FOLLOWED else ()
-        kept = (functions.paths(start, answers, self._first_telling).kept for start in listeners)
+        callers = self._callers if len(self._callers) <= _FOLLOWED else ()
+        kept = (functions.paths(start, answers, self._first_telling).kept for start in callers)
         return answers | {address // _BLOCK for addresses in kept for address in addresses}
 
     @cached_property

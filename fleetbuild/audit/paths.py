@@ -28,7 +28,8 @@ _ENDS = (FlowControl.RETURN, FlowControl.INDIRECT_BRANCH)
 _CALLS = (FlowControl.CALL, FlowControl.INDIRECT_CALL)
 _WRITES = (OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE)
 _READS = (OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE)
-_CONSTANT, _ANSWER = 0, 1  # what a place holds, if it is known
+# What a place holds; on several ways, either of them.
+_CONSTANT, _ANSWER, _UNKNOWN = 0, 1, -1
 
 # A register and 0; of a place on the stack, a register and the distance from it, plus 1.
 _Place = tuple[int, int]
@@ -150,54 +151,68 @@ class _Answers:
         self._code = {each.ip: (each, means) for each, means in code}
         self._information = InstructionInfoFactory()
         self._effects: dict[int, _Effect] = {}
-        self._before: dict[int, _State] = {}
+        self._deciding: dict[int, bool] = {}  # branches
+        self._keeping: dict[int, bool] = {}  # where a variable is written
         if any(means is Meaning.CHECK for _, means in code):
             self._follow(following)
 
     def _follow(self, following: dict[int, tuple[int, ...]]) -> None:
-        targets = {target for ways in following.values() for target in ways}
+        next_of = {each.ip: each.next_ip for each, _ in self._code.values()}
+        jumped = {to for at, ways in following.items() for to in ways if to != next_of[at]}
+        targets = {to for ways in following.values() for to in ways}
         # Tables of jumps and exceptions lead to code that nothing else leads to.
         waiting = [(at, _State()) for at in self._code if at not in targets]
         waiting.append((next(iter(self._code)), {}))
+        heads: dict[int, _State] = {}
         while waiting:
             at, state = waiting.pop()
-            known = self._before.get(at)
+            known = heads.get(at)
             if known is not None:
-                state = {place: known[place] | state[place] for place in known if place in state}
+                state = {place: known[place] | state.get(place, _UNKNOWN) for place in known}
                 if state == known:
                     continue
-            self._before[at] = state
-            after = self._after(at, state)
-            waiting += [(target, after) for target in following[at] if target in self._code]
+            heads[at] = state
+            state = dict(state)
+            while True:
+                self._pass(at, state)
+                ways = [to for to in following[at] if to in self._code]
+                if ways != [next_of[at]] or ways[0] in jumped:
+                    waiting += [(to, dict(state)) for to in ways]
+                    break
+                at = ways[0]
 
     def decide(self, instruction: Instruction) -> bool:
         """Return whether this is a branch that depends on an answer about the CPU."""
-        flags = self._before.get(instruction.ip, {}).get(_FLAGS)
-        return flags == _ANSWER and instruction.flow_control == FlowControl.CONDITIONAL_BRANCH
+        return self._deciding.get(instruction.ip, False)
 
-    def _after(self, at: int, state: _State) -> _State:
+    def _pass(self, at: int, state: _State) -> None:
+        """Change the state as an instruction does. The last time, the least is known."""
         instruction, means = self._code[at]
-        if instruction.flow_control in _CALLS:
-            after = {place: value for place, value in state.items() if place not in _LOST_BY_CALLS}
+        flow = instruction.flow_control
+        if flow == FlowControl.CONDITIONAL_BRANCH:
+            self._deciding[at] = state.get(_FLAGS) == _ANSWER
+        elif flow in _CALLS:
+            for place in _LOST_BY_CALLS:
+                state.pop(place, None)
             if means is Meaning.CHECK:
-                after[Register.RAX, 0] = _ANSWER
-            return after
-        written = self._effect(at).written
-        value = self._value(at, state)
-        after = {
-            place: known
-            for place, known in state.items()
-            if place not in written and (place[0] != Register.RSP or _STACK_POINTER not in written)
-        }
-        return after if value is None else after | dict.fromkeys(written, value)
+                state[Register.RAX, 0] = _ANSWER
+        elif flow == FlowControl.NEXT:
+            effect = self._effect(at)
+            value = self._value(at, state)
+            if effect.stores:
+                self._keeping[at] = value == _ANSWER
+            if _STACK_POINTER in effect.written:
+                for slot in [place for place in state if place[0] == Register.RSP]:
+                    del state[slot]
+            state |= dict.fromkeys(effect.written, value)
 
-    def _value(self, at: int, state: _State) -> int | None:
+    def _value(self, at: int, state: _State) -> int:
         """Return what an instruction writes: an answer, a constant, or something else."""
         effect = self._effect(at)
-        values = {state.get(place) for place in effect.read}
+        values = {state.get(place, _UNKNOWN) for place in effect.read}
         if self._code[at][1] is Meaning.CHECK or _ANSWER in values:
             return _ANSWER
-        return None if effect.loads or None in values else _CONSTANT
+        return _UNKNOWN if effect.loads or _UNKNOWN in values else _CONSTANT
 
     def _effect(self, at: int) -> _Effect:
         if at not in self._effects:
@@ -230,10 +245,8 @@ class _Answers:
         """Return the variables that an answer is written to."""
         return frozenset(
             self._code[at][0].ip_rel_memory_address
-            for at, state in self._before.items()
-            if self._code[at][0].is_ip_rel_memory_operand
-            and self._effect(at).stores
-            and self._value(at, state) == _ANSWER
+            for at, keeps in self._keeping.items()
+            if keeps and self._code[at][0].is_ip_rel_memory_operand
         )
 
 

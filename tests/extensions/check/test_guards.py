@@ -173,8 +173,9 @@ DEADLY = {
     "kept by compare and exchange, and not asked": ("""
         static long known;
         AVX2 double fast(double x) { WORK(3) }
-        LOCAL void learn(void) { long old = 0; __atomic_compare_exchange_n(
-            &known, &old, has_avx2() ? 3 : 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
+        LOCAL void learn(void) { long old = 0; __builtin_cpu_init();
+            __atomic_compare_exchange_n(&known, &old, __builtin_cpu_supports("avx2") ? 3 : 1, 0,
+                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
         double use(double x) {
             learn(); if (w[5] & 2) return x;
             w[2] += known; return fast(x); }
@@ -185,7 +186,7 @@ DEADLY = {
         AVX2 double fast(double x) { WORK(3) }
         double use(double x) {
             asm volatile(".skip 1100, 0x90");
-            if (!seen) seen = has_avx2() + 1;
+            if (!seen) { __builtin_cpu_init(); seen = (__builtin_cpu_supports("avx2") > 0) + 1; }
             return w[5] == 2 ? x : fast(x); }
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
@@ -278,8 +279,9 @@ CHOOSING = {
     "an answer that is kept by compare and exchange": ("""
         static long known;
         AVX2 double fast(double x) { WORK(3) }
-        LOCAL void learn(void) { long old = 0; __atomic_compare_exchange_n(
-            &known, &old, has_avx2() ? 3 : 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
+        LOCAL void learn(void) { long old = 0; __builtin_cpu_init();
+            __atomic_compare_exchange_n(&known, &old, __builtin_cpu_supports("avx2") ? 3 : 1, 0,
+                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
         double use(double x) { learn(); return known & 2 ? fast(x) : x; }
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
@@ -288,7 +290,7 @@ CHOOSING = {
         AVX2 double fast(double x) { WORK(3) }
         double use(double x) {
             asm volatile(".skip 1100, 0x90");
-            if (!seen) seen = has_avx2() + 1;
+            if (!seen) { __builtin_cpu_init(); seen = (__builtin_cpu_supports("avx2") > 0) + 1; }
             return seen == 2 ? fast(x) : x; }
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
