@@ -40,13 +40,6 @@ _LEAVES = (FlowControl.CALL, FlowControl.CONDITIONAL_BRANCH, FlowControl.UNCONDI
 _STOPS = (FlowControl.RETURN, FlowControl.INDIRECT_BRANCH)
 _ASKING = (Mnemonic.CPUID, Mnemonic.XGETBV)
 _PERHAPS_DATA = Newer(1, (), "")
-_UNUSUAL = frozenset(  # and what no compiler writes
-    getattr(Mnemonic, name)
-    for name in (
-        "CMC", "ENTER", "FBLD", "FBSTP", "INT1", "IRET", "IRETD", "IRETQ", "LOOP", "LOOPE",
-        "LOOPNE", "RETF", "XLATB",
-    )
-)  # fmt: skip
 _SHORTEST = 4  # bytes; less, at the end of a function, is what the function was filled up with
 _SHOWN = 8  # bytes of an unknown instruction
 _BEFORE = 96  # bytes in which a decoder has found the instructions
@@ -419,8 +412,8 @@ class _Stream:
             self._end += self._instruction.len
             if self._instruction.code == Code.INVALID:
                 self._read_newer()
-            elif not self.piece.known and _is_data(self._instruction):
-                self._valid = 0
+            elif not self.piece.known and self._instruction.is_privileged:
+                self._valid = 0  # bytes of a table: no program of a user does this
             else:
                 self._newer = None
                 self._valid += 1
@@ -458,14 +451,9 @@ class _Stream:
             if not following.can_decode:
                 break
             instruction = following.decode()
-            if instruction.code == Code.INVALID or _is_data(instruction):
+            if instruction.code == Code.INVALID or instruction.is_privileged:
                 return False
         return True
-
-
-def _is_data(instruction: Instruction) -> bool:
-    """Return whether these are rather bytes of a table: no program of a user does such a thing."""
-    return instruction.is_privileged or instruction.mnemonic in _UNUSUAL
 
 
 def _first(chunk: bytes, at: int) -> int:

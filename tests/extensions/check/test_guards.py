@@ -161,60 +161,6 @@ DEADLY = {
         double use(double x) { return chosen[has_avx2()](x) + always[w[1] & 1](x); }
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
-    "on the stack, an answer that decides something else": ("""
-        AVX2 double fast(double x) { WORK(3) }
-        double use(double x) {
-            volatile int level = has_avx2(); if (w[5]) level = 0;
-            w[2] += level;
-            if (x < 1000) return fast(x);
-            return x; }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "kept by compare and exchange, and not asked": ("""
-        static long known;
-        AVX2 double fast(double x) { WORK(3) }
-        LOCAL void learn(void) { long old = 0; __builtin_cpu_init();
-            __atomic_compare_exchange_n(&known, &old, __builtin_cpu_supports("avx2") ? 3 : 1, 0,
-                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
-        double use(double x) {
-            learn(); if (w[5] & 2) return x;
-            w[2] += known; return fast(x); }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "kept by a large function, and not asked": ("""
-        static volatile char seen;
-        AVX2 double fast(double x) { WORK(3) }
-        double use(double x) {
-            asm volatile(".skip 1100, 0x90");
-            if (!seen) { __builtin_cpu_init(); seen = (__builtin_cpu_supports("avx2") > 0) + 1; }
-            return w[5] == 2 ? x : fast(x); }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "through a function that does nothing else": ("""
-        AVX2 double fast(double x) { WORK(3) }
-        LOCAL double way(double x) { return fast(x + 1) + 1; }
-        double other(double x) { return has_avx2() ? way(x) : x; }
-        double use(double x) { return way(x) + other(x); }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "a table that is taken without a check": ("""
-        typedef double Work(double);
-        AVX2 double fast(double x) { WORK(3) }
-        static Work *const wide[] = {fast, fast};
-        LOCAL double apply(Work *const *table, double x) { return table[w[5]](x); }
-        double use(double x) { w[1] += has_avx2(); return apply(wide, x) + 1; }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "far from a library of ciphers": ("""
-        const char *text(void) { return "AES, CRYPTOGAMS by <appro@openssl.org>"; }
-        __attribute__((target("adx,bmi2"))) LOCAL void first(void) {
-            asm volatile("adcx %rax, %rax"); }
-        LOCAL void far(void) { asm volatile(".skip 40000, 0x90"); }
-        AVX2 double fast(double x) { WORK(3) }
-        double use(double x) {
-            w[1] += has_avx2(); if (w[7] == 5) { first(); far(); text(); } return fast(x); }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ("-s", "-fno-toplevel-reorder")),
     "bytes of CPUID in a constant": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         double use(double x) { return dist_avx2(x) + *(volatile int *)w; }
@@ -268,56 +214,6 @@ CHOOSING = {
         double use(double x) { return level ? dist_avx2(x) : x; }
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
-    "an answer on the stack, or a constant": ("""
-        AVX2 double fast(double x) { WORK(3) }
-        double use(double x) {
-            volatile int level = has_avx2(); if (w[5]) level = 0;
-            if (level) return fast(x);
-            return x; }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "an answer that is kept by compare and exchange": ("""
-        static long known;
-        AVX2 double fast(double x) { WORK(3) }
-        LOCAL void learn(void) { long old = 0; __builtin_cpu_init();
-            __atomic_compare_exchange_n(&known, &old, __builtin_cpu_supports("avx2") ? 3 : 1, 0,
-                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
-        double use(double x) { learn(); return known & 2 ? fast(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "an answer that a large function keeps": ("""
-        static volatile char seen;
-        AVX2 double fast(double x) { WORK(3) }
-        double use(double x) {
-            asm volatile(".skip 1100, 0x90");
-            if (!seen) { __builtin_cpu_init(); seen = (__builtin_cpu_supports("avx2") > 0) + 1; }
-            return seen == 2 ? fast(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "a function that does nothing but call one": ("""
-        AVX2 double fast(double x) { WORK(3) }
-        LOCAL double way(double x) { return fast(x + 1) + 1; }
-        double use(double x) { return has_avx2() ? way(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "a table that is taken after a check": ("""
-        typedef double Work(double);
-        AVX2 double fast(double x) { WORK(3) }
-        static Work *const wide[] = {fast, fast};
-        LOCAL double apply(Work *const *table, double x) { return table[w[5]](x); }
-        double use(double x) { if (has_avx2()) return apply(wide, x) + 1; return x; }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
-    "between the ciphers of a library": ("""
-        const char *text(void) { return "AES, CRYPTOGAMS by <appro@openssl.org>"; }
-        LOCAL void first(void) { asm volatile("adcx %rax, %rax"); }
-        AVX2 double fast(double x) { WORK(3) }
-        LOCAL void last(void) { asm volatile("adcx %rax, %rax"); }
-        LOCAL double run(int known, double x) {
-            if (known & 2) { first(); last(); return fast(x); } return x; }
-        double use(double x) { return run(has_avx2() ? 2 : text()[0], x); }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ("-s", "-fno-toplevel-reorder")),
     "a kept pointer": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         LOCAL double dist(double x) { return x; }
@@ -341,6 +237,58 @@ CHOOSING = {
         void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
 }  # fmt: skip
+
+# Each of these idioms with a check, and with another condition: source, both, and flags.
+IDIOMS = {
+    "an answer on the stack, or a constant": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            volatile int level = has_avx2(); if (w[5]) level = 0;
+            if (CHECK) return fast(x);
+            return x; }
+        """, "level", "(w[2] += level, x < 1000)", ()),
+    "an answer that is kept by compare and exchange": ("""
+        static long known;
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL void learn(void) { long old = 0; __builtin_cpu_init();
+            __atomic_compare_exchange_n(&known, &old, __builtin_cpu_supports("avx2") ? 3 : 1, 0,
+                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
+        double use(double x) { learn(); return CHECK ? fast(x) : x; }
+        """, "(known & 2)", "(w[2] += known, w[5] == 0)", ()),
+    "an answer that a large function keeps": ("""
+        static volatile char seen;
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            asm volatile(".skip 1100, 0x90");
+            __builtin_cpu_init(); if (!seen) seen = (__builtin_cpu_supports("avx2") > 0) + 1;
+            return CHECK ? fast(x) : x; }
+        """, "seen == 2", "w[5] != 2", ()),
+    "a function that does nothing but call one": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL double way(double x) { return fast(x + 1) + 1; }
+        double use(double x) { return CHECK ? way(x) : x; }
+        """, "has_avx2()", "(w[2] += has_avx2(), x < 1000)", ()),
+    "a table that is taken": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        static double (*const wide[])(double) = {fast, fast};
+        LOCAL double apply(double (*const *table)(double), double x) { return table[w[5]](x); }
+        double use(double x) { if (CHECK) return apply(wide, x) + 1; return x; }
+        """, "has_avx2()", "(w[2] += has_avx2(), x < 1000)", ()),
+    "beside the ciphers of a library": ("""
+        const char *text(void) { return "AES, CRYPTOGAMS by <appro@openssl.org>"; }
+        LOCAL void cipher(void) { asm volatile("adcx %rax, %rax"); }
+        LOCAL void between(void) { asm volatile(".skip FAR, 0x90"); }
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL double run(int known, double x) {
+            if (known == 9) { cipher(); between(); } return CHECK ? fast(x) : x; }
+        double use(double x) { return run(has_avx2() ? 2 : text()[0], x); }
+        """, "(known & 2)", "(known | 2)", ("-s", "-fno-toplevel-reorder")),
+}  # fmt: skip
+INIT = "void *PyInit_demo(void) { return (void *)use; }"
+for name, (text, check, other, flags) in IDIOMS.items():
+    guarded, unguarded = text.replace("FAR", "16"), text.replace("FAR", "40000")
+    CHOOSING[name] = (guarded.replace("CHECK", check) + INIT, ".c", flags)
+    DEADLY[name] = (unguarded.replace("CHECK", other) + INIT, ".c", flags)
 
 
 def compiled(folder, source, suffix, flags):
@@ -452,8 +400,7 @@ def test_bytes_between_functions_that_no_program_runs_are_a_table(tmp_path, byte
     source = f"""
     asm(".text; .skip 32, 0x90; .byte {byte}; .skip 8, 0x90; vpaddd %ymm0, %ymm0, %ymm0;"
         ".skip 64, 0x90; ret");
-    double use(double x) {{ return has_avx2() ? x : 1; }}
-    void *PyInit_demo(void) {{ return (void *)use; }}
+    double use(double x) {{ return has_avx2() ? x : 1; }} {INIT}
     """
     assert verdict_of(compiled(tmp_path, source, ".c", ())).verdict == verdict
 
