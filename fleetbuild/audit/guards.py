@@ -24,6 +24,7 @@ _BLOCK = 8  # bytes of a variable in which a file keeps what it learnt of the CP
 _STEPS = 4  # more lead to what all functions share, such as the allocator
 _SHORT = 192  # bytes of a function that does nothing but tell
 _SMALL = 1024  # bytes of a function that does little but ask
+_FEW = 200  # callers of functions that ask, of which each is followed
 _FOLLOWED = 4000  # functions that ask; polars has 17,600, and following them takes two minutes
 ASKS = -1  # stands for functions and variables of other files that tell the CPU's features
 _UNKNOWN = 0  # a table, or code outside of every known function, reaches it
@@ -123,7 +124,7 @@ class Guards:
     def _sure_answers(self) -> frozenset[int]:
         """Return where functions keep what they learn of the CPU."""
         functions, answers = self._functions, self._first_answers
-        callers = self._callers if len(self._callers) <= _FOLLOWED else ()
+        callers = self._callers if len(self._callers) <= _FEW else ()
         kept = (functions.paths(start, answers, self._first_telling).kept for start in callers)
         return answers | {address // _BLOCK for addresses in kept for address in addresses}
 
