@@ -7,7 +7,7 @@ import struct
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Set
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -116,9 +116,10 @@ def touched(data: bytes, start: int, end: int, shift: int) -> Iterator[int]:
         yield target
 
 
-def touching(*_: object) -> Iterator[int]:
-    """Yield nothing: paths are not followed here."""
-    yield from ()
+def touching(data: bytes, start: int, end: int, shift: int, wanted: Set[int]) -> Iterator[int]:
+    """Yield where code reads, writes or takes one of these addresses."""
+    for place, _, _ in references(data, start, end, shift, (wanted, wanted)):
+        yield place
 
 
 def extent(_: bytes, start: int, end: int) -> int:

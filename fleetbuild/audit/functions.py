@@ -8,6 +8,7 @@ keep, and by calls. What runs at load is followed by direct calls from what the 
 from __future__ import annotations
 
 import bisect
+import re
 import struct
 from array import array
 from collections import defaultdict
@@ -47,6 +48,8 @@ _MOST_ROWS = 20_000_000
 _MOST_ENTRIES = 1_000_000
 _READ_AT_ONCE = 4 * 2**20
 _TABLE = 2048  # bytes between the beginning of a table, which code knows, and a pointer in it
+_GAP = 64  # bytes in a table between functions
+_SHORT = 384  # bytes of a function that may do nothing but call another one
 _PADDING = 64  # bytes between functions that are not worth a piece
 
 
@@ -56,6 +59,11 @@ _STORES = {"x86_64": (1,), "aarch64": (257,)}  # a slot of a table with the addr
 _LINKS = {"x86_64": (6, 7), "aarch64": (1025, 1026)}  # the same of the linker's own slots
 _MACHINES: dict[str, Any] = {"x86_64": x86, "aarch64": aarch64}
 
+
+# What the assembly of OpenSSL, BoringSSL, AWS-LC and ring contains; code for ADX; and sizes.
+_CIPHERS = b", CRYPTOGAMS by <appro@openssl.org>"
+_ADX = re.compile(rb"[\x66\xf3][\x48-\x4f]\x0f\x38\xf6", re.S)
+_LARGEST_CIPHERS, _BESIDE = 2**21, 2**14
 
 # Where the kernel tells the features of the CPU; libdeflate and others read it themselves.
 _ASKED_FILES = (b"/proc/self/auxv\0", b"/proc/cpuinfo\0")
@@ -79,6 +87,8 @@ class Functions:
         self._asking_slots = False
         self._checks_first: frozenset[int] = frozenset()
         self._needing: dict[int, bool] = {}
+        self._ways: dict[tuple[int, int], bool] = {}  # that all need a level, by steps
+        self._tables: dict[int, bool] = {}  # whether they hold a function for a level
         self._read_symbols()
         self._read_frames()
         self._read_relocations()
@@ -166,19 +176,24 @@ class Functions:
     def _between(self, code: Code, start: int, end: int, *, sole: bool) -> Iterator[Piece]:
         shift = code.address - code.offset
         if code.marked and end > start:
-            when: When = "default" if self.behind_known_checks is None else "guarded"
+            when: When = (
+                "guarded" if any(assembly for _, assembly in self._libraries) else "default"
+            )
             yield Piece(start - shift, end - shift, shift, when, known=sole, local=True)
 
+    @property
+    def behind_known_checks(self) -> frozenset[str]:
+        """Return the features that libraries in here use after their check."""
+        return frozenset().union(*(features for features, _ in self._libraries))
+
     @cached_property
-    def behind_known_checks(self) -> frozenset[str] | None:
-        """Return the features that libraries in here use after their check; None: no library is."""
+    def _libraries(self) -> list[tuple[frozenset[str], bool]]:
         data = self._elf.data
-        rows = [
-            features
-            for text, features in libraries_by_text()
+        return [
+            (features, assembly)
+            for text, features, assembly in libraries_by_text()
             if self._asks_itself and find(data, text, 0, len(data)) >= 0
         ]
-        return frozenset().union(*rows) if rows else None
 
     @property
     def exported(self) -> int:
@@ -210,9 +225,27 @@ class Functions:
         }
         if not self._asks_itself:
             return Guards(self, chosen, frozenset()).guarded
-        guards = Guards(self, chosen | (self._named - self._nameless), self._trusted)
+        trusted = self._trusted | self._ciphers
+        guards = Guards(self, chosen | (self._named - self._nameless), trusted)
         self._checks_first = guards.checks_first
         return guards.guarded
+
+    @cached_property
+    def _ciphers(self) -> frozenset[int]:
+        """Return the functions without a name of a library of ciphers that is linked in.
+
+        They stand together: from the first to the last one with ADX, which no compiler writes.
+        """
+        data, found = self._elf.data, set[int]()
+        if self._elf.arch == "x86_64" and find(data, _CIPHERS, 0, len(data)) >= 0:
+            for code in self._elf.code:
+                places = _ADX.finditer(data, code.offset, code.offset + code.size)
+                found |= {place.start() + code.address - code.offset for place in places}
+        if not found or max(found) - min(found) > _LARGEST_CIPHERS:
+            return frozenset()
+        first, last = min(found) - _BESIDE, max(found) + _BESIDE
+        inside = self._starts[bisect.bisect_left(self._starts, first) :]
+        return frozenset(start for start in inside if start < last and start not in self._names)
 
     def _is_default(self, start: int) -> bool:
         symbol = self._names.get(start)
@@ -264,7 +297,7 @@ class Functions:
 
     def touching(self, blocks: Set[int]) -> frozenset[int]:
         """Return the functions that read or write a variable in one of these blocks of 8 bytes."""
-        wanted = {8 * block + byte for block in blocks for byte in range(-4, 8)}
+        wanted = {8 * block + byte for block in blocks for byte in range(8)}
         return frozenset(
             self._function_at(place) or 0
             for code in self._elf.code
@@ -274,7 +307,56 @@ class Functions:
             )
         )  # fmt: skip
 
-    def needs_level(self, start: int) -> bool:
+    def held_by(self, start: int) -> frozenset[int]:
+        """Return the functions in tables that a function takes the address of."""
+        return frozenset(
+            held
+            for target, stored, calls in self._body(self._machine.targets, start)
+            if not stored and not calls
+            for held in self._held_at(target)
+        )
+
+    def _held_at(self, table: int) -> Iterator[int]:
+        """Yield the functions in what may be a table here."""
+        places, values = self._held
+        at, end = bisect.bisect_left(places, table), table + _TABLE
+        while at < len(places) and places[at] < min(end, table + _GAP):
+            table = places[at]
+            yield values[at]
+            at += 1
+
+    @cached_property
+    def _held(self) -> tuple[array[int], array[int]]:
+        rows = [row for row in zip(self._places, self._values, strict=True) if row[1] in self._ends]
+        return array("Q", (place for place, _ in rows)), array("q", (value for _, value in rows))
+
+    def _holds_level(self, table: int) -> bool:
+        if table not in self._tables:
+            self._tables[table] = any(map(self._needs_level_itself, self._held_at(table)))
+        return self._tables[table]
+
+    def needs_level(self, start: int, steps: int = 2) -> bool:
+        """Return whether the code of a function, or all ways through it, need a level."""
+        if (start, steps) not in self._ways:
+            self._ways[start, steps] = False  # if it calls itself
+            self._ways[start, steps] = self._needs_level_itself(start) or (
+                steps > 0
+                and self.size_of(start) <= _SHORT
+                and any(
+                    self.needs_level(target, steps - 1)
+                    for target in self.reached_by(start) | self.held_by(start)
+                )
+                and self.paths(start, frozenset(), frozenset()).needs
+            )
+        return self._ways[start, steps]
+
+    def mentions_level(self, start: int) -> bool:
+        """Return whether a function has code for a level, or refers to a function that does."""
+        return self._needs_level_itself(start) or any(
+            map(self.needs_level, self.reached_by(start) | self.held_by(start))
+        )
+
+    def _needs_level_itself(self, start: int) -> bool:
         """Return whether the code of a function needs more than x86-64-v2."""
         if start not in self._needing:
             place, end = self._elf.offset_of(start), self._end_of(start)
@@ -305,6 +387,8 @@ class Functions:
                     return Meaning.CHECK
                 if function in self._ends and function != start:
                     return Meaning.LEVEL if self.needs_level(function) else Meaning.OTHER
+                if not stored and self._holds_level(address):
+                    return Meaning.LEVEL
             return Meaning.NOTHING
 
         end = place + self.size_of(start)

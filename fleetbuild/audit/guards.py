@@ -24,6 +24,7 @@ _BLOCK = 8  # bytes of a variable in which a file keeps what it learnt of the CP
 _STEPS = 4  # more lead to what all functions share, such as the allocator
 _SHORT = 192  # bytes of a function that does nothing but tell
 _SMALL = 1024  # bytes of a function that does little but ask
+_FEW = 200  # callers of functions that ask, of which each is followed
 _FOLLOWED = 4000  # functions that ask; polars has 17,600, and following them takes two minutes
 ASKS = -1  # stands for functions and variables of other files that tell the CPU's features
 _UNKNOWN = 0  # a table, or code outside of every known function, reaches it
@@ -36,7 +37,6 @@ class Guards:
         self._functions = functions
         self._trusted = frozenset(trusted)
         self._claimed = frozenset(claimed) - trusted
-        self._checks: dict[int, bool] = {}
         self._followed: dict[int, Paths] = {}
 
     @cached_property
@@ -62,8 +62,12 @@ class Guards:
     def _chooses(self, source: int, function: int) -> bool:
         """Return whether a function reaches this one only on a CPU that has its features."""
         if function in self._claimed:
-            return self._is_check(source) or (
-                source not in self._functions.entries and self._paths(source).offers
+            paths = self._paths(source)
+            return (
+                source in self._telling | self._readers
+                or paths.decides
+                or not self._telling.isdisjoint(self._functions.tested_by(source))
+                or (paths.offers and source not in self._functions.entries)
             )
         return function in self._chosen and source in self.checks_first
 
@@ -72,7 +76,8 @@ class Guards:
         """Return the functions with code for a level on some paths, which lead over a check."""
         if len(self._sure_checks) > _FOLLOWED:
             return frozenset()
-        paths = ((start, self._paths(start)) for start in self._sure_checks)
+        mentions = self._functions.mentions_level
+        paths = ((start, self._paths(start)) for start in self._sure_checks if mentions(start))
         return frozenset(start for start, path in paths if path.avoids and path.checked)
 
     @cached_property
@@ -82,7 +87,7 @@ class Guards:
         return frozenset(
             target
             for start in self.checks_first
-            for target in functions.reached_by(start) - own
+            for target in (functions.reached_by(start) | functions.held_by(start)) - own
             if functions.is_local(target) and functions.needs_level(target)
         )
 
@@ -95,16 +100,17 @@ class Guards:
     @cached_property
     def _sure_checks(self) -> frozenset[int]:
         """Return the functions that ask the CPU, call one that tells, or read an answer."""
-        callers = frozenset[int]().union(*self._reaching(self._telling).values())
-        return (self._telling | callers | self._readers) - {_UNKNOWN}
+        return (self._telling | self._all_reaching(self._telling) | self._readers) - {_UNKNOWN}
 
     @cached_property
     def _telling(self) -> frozenset[int]:
         """Return the functions that ask the CPU, and short ones that tell what these found."""
-        functions = self._functions
-        asking = functions.questions | functions.asking
-        callers = (source for start in asking for source in self._callers.get(start, ()))
-        return (asking | self._short(callers) | self._short(self._readers)) - {_UNKNOWN}
+        return self._first_telling | self._short(self._readers)
+
+    @cached_property
+    def _first_telling(self) -> frozenset[int]:
+        readers = self._functions.touching(self._first_answers)
+        return (self._asking | self._short(self._callers) | self._short(readers)) - {_UNKNOWN}
 
     def _short(self, functions: Iterable[int]) -> frozenset[int]:
         size_of = self._functions.size_of
@@ -116,14 +122,20 @@ class Guards:
 
     @cached_property
     def _sure_answers(self) -> frozenset[int]:
+        """Return where functions keep what they learn of the CPU."""
+        functions, answers = self._functions, self._first_answers
+        callers = self._callers if len(self._callers) <= _FEW else ()
+        kept = (functions.paths(start, answers, self._first_telling).kept for start in callers)
+        return answers | {address // _BLOCK for addresses in kept for address in addresses}
+
+    @cached_property
+    def _first_answers(self) -> frozenset[int]:
         """Return where functions that ask, and small ones that call these, keep the answer."""
         functions = self._functions
-        asking = functions.questions | functions.asking
-        callers = {source for start in asking for source in self._callers.get(start, ())} - {0}
-        small = {start for start in callers if functions.size_of(start) <= _SMALL}
+        small = {start for start in self._callers if functions.size_of(start) <= _SMALL}
         return frozenset(
             address // _BLOCK
-            for start in (asking | small) - {_UNKNOWN}
+            for start in (self._asking | small) - {_UNKNOWN}
             for address in functions.touched_by(start)
         )
 
@@ -140,7 +152,11 @@ class Guards:
         found: set[int] = set()
         step = set(own)
         for _ in range(_STEPS):
-            reached = {target for start in step for target in functions.reached_by(start)}
+            reached = {
+                target
+                for start in step
+                for target in functions.reached_by(start) | functions.held_by(start)
+            }
             step = {start for start in reached - own - found if functions.is_local(start)}
             found |= step
         return frozenset(found)
@@ -153,9 +169,16 @@ class Guards:
         return self._reaching(self._claimed | self._helpers | self._chosen)
 
     @cached_property
-    def _callers(self) -> dict[int, set[int]]:
-        """Return for each function that asks the CPU the functions that reach it."""
-        return self._reaching(self._functions.questions | self._functions.asking | {ASKS})
+    def _asking(self) -> frozenset[int]:
+        return frozenset(self._functions.questions | self._functions.asking)
+
+    @cached_property
+    def _callers(self) -> frozenset[int]:
+        """Return the functions that reach one which asks the CPU."""
+        return self._all_reaching(self._asking | {ASKS}) - {_UNKNOWN}
+
+    def _all_reaching(self, wanted: frozenset[int]) -> frozenset[int]:
+        return frozenset[int]().union(*self._reaching(wanted).values())
 
     def _reaching(self, wanted: frozenset[int]) -> dict[int, set[int]]:
         found: dict[int, set[int]] = defaultdict(set)
@@ -171,38 +194,3 @@ class Guards:
             for source in sources:
                 found[source].add(target)
         return found
-
-    # Who checks the CPU
-
-    def _is_check(self, start: int) -> bool:
-        """Return whether a function asks the CPU, or reads what another one has found out."""
-        if start not in self._checks:
-            self._checks[start] = (
-                start in self._asking
-                or self._reads_answer(start)
-                or any(
-                    callee in self._asking or self._reads_answer(callee)
-                    for callee in self._functions.tested_by(start)
-                )
-            )
-        return self._checks[start]
-
-    @cached_property
-    def _asking(self) -> frozenset[int]:
-        functions = self._functions
-        return frozenset(functions.questions | functions.asking | self._callers[ASKS]) - {_UNKNOWN}
-
-    @cached_property
-    def _answers(self) -> frozenset[int]:
-        """Return where functions that ask the CPU, and who calls them, keep the answer."""
-        callers = {source for start in self._asking for source in self._callers.get(start, ())}
-        return frozenset(
-            address // _BLOCK
-            for start in (self._asking | callers) - {_UNKNOWN}
-            for address in self._functions.touched_by(start)
-        )
-
-    def _reads_answer(self, start: int) -> bool:
-        return any(
-            address // _BLOCK in self._answers for address in self._functions.touched_by(start)
-        )

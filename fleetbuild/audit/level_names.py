@@ -53,6 +53,8 @@ def is_for_level(symbol: str) -> bool:
 
 def is_of_library(symbol: str) -> bool:
     """Return whether a function is one for a level in a library that is known to choose."""
+    prefix = _guards().prefixes.match(symbol)
+    symbol = symbol[prefix.end() :] if prefix else symbol
     if any(part in symbol for part in _guards().parts):
         return True
     if symbol.startswith(("bli_", "__gmpn_")) and _guards().blis.search(symbol):
@@ -61,8 +63,7 @@ def is_of_library(symbol: str) -> bool:
         return True
     if own_name(symbol).startswith(_guards().choosing) and is_for_level(symbol):
         return True
-    prefix = _guards().prefixes.match(symbol)
-    return symbol.startswith(_guards().beginnings, prefix.end() if prefix else 0)
+    return symbol.startswith(_guards().beginnings)
 
 
 class _Guards(NamedTuple):
@@ -116,8 +117,10 @@ def asking_names() -> frozenset[str]:
 
 
 @cache
-def libraries_by_text() -> tuple[tuple[bytes, frozenset[str]], ...]:
-    """Return a text of each library that is known without names, and what it uses after checks."""
+def libraries_by_text() -> tuple[tuple[bytes, frozenset[str], bool], ...]:
+    """Return a text of each library that is known without names, what it uses after checks, and
+    whether its assembly is outside of all functions."""
     return tuple(
-        (row["text"].encode(), frozenset(row.get("features", ()))) for row in _table()["texts"]
+        (row["text"].encode(), frozenset(row.get("features", ())), row.get("assembly", True))
+        for row in _table()["texts"]
     )

@@ -17,6 +17,7 @@ from iced_x86 import (
     Instruction,
     InstructionInfoFactory,
     OpAccess,
+    OpKind,
     Register,
     RegisterExt,
 )
@@ -27,10 +28,22 @@ _ENDS = (FlowControl.RETURN, FlowControl.INDIRECT_BRANCH)
 _CALLS = (FlowControl.CALL, FlowControl.INDIRECT_CALL)
 _WRITES = (OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE)
 _READS = (OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE)
+# What a place holds; on several ways, either of them.
+_CONSTANT, _ANSWER, _UNKNOWN = 0, 1, -1
+
+# A register and 0; of a place on the stack, a register and the distance from it, plus 1.
+_Place = tuple[int, int]
+_State = dict[_Place, int]
+_STACK = (Register.RSP, Register.RBP)
+_STACK_POINTER = Register.RSP, 0
+_FLAGS = Register.NONE, 0
 _LOST_BY_CALLS = frozenset(
     {
-        Register.RAX, Register.RCX, Register.RDX, Register.RSI, Register.RDI, Register.R8,
-        Register.R9, Register.R10, Register.R11,
+        (register, 0)
+        for register in (
+            Register.NONE, Register.RAX, Register.RCX, Register.RDX, Register.RSI, Register.RDI,
+            Register.R8, Register.R9, Register.R10, Register.R11,
+        )
     }
 )  # fmt: skip
 
@@ -50,6 +63,16 @@ class Paths(NamedTuple):
     avoids: bool = False  # one of them ends without any code for a level
     offers: bool = False  # and refers to another function
     checked: bool = False  # those to code for a level lead over a branch that the CPU decides
+    decides: bool = False  # some of them part at a branch that the CPU decides
+    needs: bool = False  # each of them has code for a level
+    kept: frozenset[int] = frozenset()  # the variables that get an answer about the CPU
+
+
+class _Effect(NamedTuple):
+    read: set[_Place]
+    written: set[_Place]
+    loads: bool  # from memory that is not a known place on the stack
+    stores: bool  # to such memory
 
 
 class _Step(NamedTuple):
@@ -57,6 +80,7 @@ class _Step(NamedTuple):
     following: tuple[int, ...]
     ends: bool
     decides: bool  # it is a branch that depends on an answer about the CPU
+    target: int  # where it leads, or the address that it takes
 
 
 def follow(
@@ -68,21 +92,29 @@ def follow(
     first, last = start + shift, end + shift
     code = [(each, meaning(each)) for each in Decoder(64, data[start:end], ip=first)]
     meanings = {means for _, means in code}
-    if Meaning.LEVEL not in meanings:
+    keeps = Meaning.CHECK in meanings and any(map(_stores, (each for each, _ in code)))
+    if Meaning.LEVEL not in meanings and not keeps:
         return Paths()
-    answers = _Answers() if Meaning.CHECK in meanings else None
-    steps: dict[int, _Step] = {}
-    for instruction, means in code:
-        decides = answers is not None and answers.decide(instruction, means)
-        following, ends = _following(instruction, first, last)
-        steps[instruction.ip] = _Step(means, following, ends, decides)
+    ways = {each.ip: _following(each, first, last) for each, _ in code}
+    answers = _Answers(code, {at: way[0] for at, way in ways.items()})
+    steps = {
+        each.ip: _Step(means, *ways[each.ip], answers.decide(each), _target(each))
+        for each, means in code
+    }
+    # A conditional jump to a function for a level has another way, too.
     clean = _reached(
-        steps, [first], lambda at: steps[at].meaning is not Meaning.LEVEL or steps[at].decides
+        steps,
+        [first],
+        lambda at: steps[at].meaning is not Meaning.LEVEL or len(steps[at].following) > 1,
     )
+    avoids = any(steps[at].ends for at in clean)
     return Paths(
-        avoids=any(steps[at].ends for at in clean),
+        avoids=avoids,
         offers=any(steps[at].meaning is Meaning.OTHER for at in clean),
         checked=_is_checked(steps, first),
+        decides=any(step.decides for step in steps.values()),
+        needs=Meaning.LEVEL in meanings and not avoids,
+        kept=answers.kept(),
     )
 
 
@@ -95,49 +127,139 @@ def _is_checked(steps: dict[int, _Step], first: int) -> bool:
     levels = {at for at in marked if not steps[at].decides}  # others jump to another function
 
     def until_decided(*starts: int) -> set[int]:
-        return levels & _reached(steps, starts, lambda at: not steps[at].decides)
+        passed = _reached(steps, starts, lambda at: not steps[at].decides)
+        return {steps[at].target for at in levels & passed}
 
     found: set[int] = set()
     for step in steps.values():
         if step.decides and len(step.following) == 2:
             one, other = map(until_decided, step.following)
             found |= one ^ other
-    return bool(marked) and levels <= found and not until_decided(first)
+    wanted = {steps[at].target for at in levels}
+    return bool(marked) and wanted <= found and not until_decided(first)
 
 
 class _Answers:
-    """The registers that hold an answer about the CPU, in the order of the code."""
+    """Where answers about the CPU are: in registers, in flags and on the stack.
 
-    def __init__(self) -> None:
-        self._registers: set[int] = set()
-        self._flags = False
+    A place holds an answer if it gets one, or a constant, on each path that leads here.
+    """
+
+    def __init__(
+        self, code: list[tuple[Instruction, Meaning]], following: dict[int, tuple[int, ...]]
+    ) -> None:
+        self._code = {each.ip: (each, means) for each, means in code}
         self._information = InstructionInfoFactory()
+        self._effects: dict[int, _Effect] = {}
+        self._deciding: dict[int, bool] = {}  # branches
+        self._keeping: dict[int, bool] = {}  # where a variable is written
+        if any(means is Meaning.CHECK for _, means in code):
+            self._follow(following)
 
-    def decide(self, instruction: Instruction, means: Meaning) -> bool:
-        """Take the next instruction; return whether it is a branch that depends on an answer."""
+    def _follow(self, following: dict[int, tuple[int, ...]]) -> None:
+        next_of = {each.ip: each.next_ip for each, _ in self._code.values()}
+        jumped = {to for at, ways in following.items() for to in ways if to != next_of[at]}
+        targets = {to for ways in following.values() for to in ways}
+        # Tables of jumps and exceptions lead to code that nothing else leads to.
+        waiting = [(at, _State()) for at in self._code if at not in targets]
+        waiting.append((next(iter(self._code)), {}))
+        heads: dict[int, _State] = {}
+        while waiting:
+            at, state = waiting.pop()
+            known = heads.get(at)
+            if known is not None:
+                state = {place: known[place] | state.get(place, _UNKNOWN) for place in known}
+                if state == known:
+                    continue
+            heads[at] = state
+            state = dict(state)
+            while True:
+                self._pass(at, state)
+                ways = [to for to in following[at] if to in self._code]
+                if ways != [next_of[at]] or ways[0] in jumped:
+                    waiting += [(to, dict(state)) for to in ways]
+                    break
+                at = ways[0]
+
+    def decide(self, instruction: Instruction) -> bool:
+        """Return whether this is a branch that depends on an answer about the CPU."""
+        return self._deciding.get(instruction.ip, False)
+
+    def _pass(self, at: int, state: _State) -> None:
+        """Change the state as an instruction does. The last time, the least is known."""
+        instruction, means = self._code[at]
         flow = instruction.flow_control
         if flow == FlowControl.CONDITIONAL_BRANCH:
-            return self._flags
-        if flow in _CALLS:
-            self._registers -= _LOST_BY_CALLS
-            self._flags = False
+            self._deciding[at] = state.get(_FLAGS) == _ANSWER
+        elif flow in _CALLS:
+            for place in _LOST_BY_CALLS:
+                state.pop(place, None)
             if means is Meaning.CHECK:
-                self._registers.add(Register.RAX)
-            return False
-        used = [
-            (RegisterExt.full_register(use.register), use.access)
-            for use in self._information.info(instruction).used_registers()
-        ]
-        known = means is Meaning.CHECK or any(
-            access in _READS and register in self._registers for register, access in used
+                state[Register.RAX, 0] = _ANSWER
+        elif flow == FlowControl.NEXT:
+            effect = self._effect(at)
+            value = self._value(at, state)
+            if effect.stores:
+                self._keeping[at] = value == _ANSWER
+            if _STACK_POINTER in effect.written:
+                for slot in [place for place in state if place[0] == Register.RSP]:
+                    del state[slot]
+            state |= dict.fromkeys(effect.written, value)
+
+    def _value(self, at: int, state: _State) -> int:
+        """Return what an instruction writes: an answer, a constant, or something else."""
+        effect = self._effect(at)
+        values = {state.get(place, _UNKNOWN) for place in effect.read}
+        if self._code[at][1] is Meaning.CHECK or _ANSWER in values:
+            return _ANSWER
+        return _UNKNOWN if effect.loads or _UNKNOWN in values else _CONSTANT
+
+    def _effect(self, at: int) -> _Effect:
+        if at not in self._effects:
+            instruction = self._code[at][0]
+            used = self._information.info(instruction)
+            uses = [
+                ((RegisterExt.full_register(each.register), 0), each.access)
+                for each in used.used_registers()
+            ]
+            loads = stores = False
+            for each in used.used_memory():
+                if each.base in _STACK and each.index == Register.NONE:
+                    uses = [use for use in uses if use[0] != (each.base, 0)]
+                    uses.append(((each.base, each.displacement + 1), each.access))
+                else:
+                    loads |= each.access in _READS
+                    stores |= each.access in _WRITES
+            flags = {_FLAGS}
+            self._effects[at] = _Effect(
+                {place for place, access in uses if access in (*_READS, OpAccess.COND_WRITE)}
+                | (flags if instruction.rflags_read else set()),
+                {place for place, access in uses if access in _WRITES}
+                | (flags if instruction.rflags_modified else set()),
+                loads=loads,
+                stores=stores,
+            )
+        return self._effects[at]
+
+    def kept(self) -> frozenset[int]:
+        """Return the variables that an answer is written to."""
+        return frozenset(
+            self._code[at][0].ip_rel_memory_address
+            for at, keeps in self._keeping.items()
+            if keeps and self._code[at][0].is_ip_rel_memory_operand
         )
-        known = known or bool(self._flags and instruction.rflags_read)
-        for register, access in used:
-            if access in _WRITES:
-                (self._registers.add if known else self._registers.discard)(register)
-        if instruction.rflags_modified:
-            self._flags = known
-        return False
+
+
+def _target(instruction: Instruction) -> int:
+    """Return what tells uses of levels apart: compilers write the same one to several places."""
+    if instruction.is_ip_rel_memory_operand:
+        return instruction.ip_rel_memory_address
+    return instruction.near_branch_target or instruction.ip
+
+
+def _stores(instruction: Instruction) -> bool:
+    """Return whether an instruction may write to a variable of the file."""
+    return instruction.is_ip_rel_memory_operand and instruction.op0_kind == OpKind.MEMORY
 
 
 def _following(instruction: Instruction, first: int, last: int) -> tuple[tuple[int, ...], bool]:

@@ -209,7 +209,7 @@ def _chosen(found: list[Found], functions: Functions, path: str) -> Iterator[Fea
     uses is guarded. A file that is compiled for a level as a whole uses it in these as well. So are
     the features of a library that is linked in, and whose functions have no names.
     """
-    known = functions.behind_known_checks or frozenset()
+    known = functions.behind_known_checks
     by_table = functions.asks_cpu and is_dispatcher(path) and functions.exported >= _MANY
     plain = {use.feature for use, local in found if use.when == "default" and not local}
     seen = set()

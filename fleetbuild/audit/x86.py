@@ -123,7 +123,7 @@ _TESTED = re.compile(
 _NEAR = re.compile(rb"[\xeb\x70-\x7f](?=(.))", re.S)  # jumps by a distance of 8 bits
 _TOUCHES = re.compile(
     rb"[\x02\x03\x08-\x0b\x10\x11\x20-\x23\x28\x29\x38-\x3b\x63\x6e\x6f\x7e\x7f\x80-\x8b\x8d\xa3\xab"
-    rb"\xb6\xb7\xba\xbe\xbf\xc0\xc1\xc6\xc7\xd6\xf6\xf7]" + _RIP, re.S)  # fmt: skip
+    rb"\xb1\xb6\xb7\xba\xbe\xbf\xc0\xc1\xc6\xc7\xd6\xf6\xf7]" + _RIP, re.S)  # fmt: skip
 _STUB = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\xf2?\xff\x25(.{4})", re.S)
 _CPUID = re.compile(rb"\x0f\xa2")
 _distance = struct.Struct("<i").unpack_from
@@ -412,6 +412,8 @@ class _Stream:
             self._end += self._instruction.len
             if self._instruction.code == Code.INVALID:
                 self._read_newer()
+            elif not self.piece.known and self._instruction.is_privileged:
+                self._valid = 0  # bytes of a table: no program of a user does this
             else:
                 self._newer = None
                 self._valid += 1
@@ -448,7 +450,8 @@ class _Stream:
         for _ in range(_SURE_AFTER):
             if not following.can_decode:
                 break
-            if following.decode().code == Code.INVALID:
+            instruction = following.decode()
+            if instruction.code == Code.INVALID or instruction.is_privileged:
                 return False
         return True
 

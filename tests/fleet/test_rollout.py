@@ -32,15 +32,10 @@ AFTER = """
 - hosts: all
   gather_facts: false
   tasks:
-    - name: Tell the controller
-      ansible.builtin.lineinfile:
-        path: "{{ playbook_dir }}/after"
-        line: "{{ fleetbuild_hook.name }} {{ inventory_hostname }}"
-        create: true
-        mode: "0600"
+    - ansible.builtin.shell: echo {{ fleetbuild_hook.name }} {{ inventory_hostname }} >> after
+      args: {chdir: "{{ playbook_dir }}"}
       delegate_to: localhost
       become: false
-      throttle: 1
 """
 SLOW = """
 - hosts: all

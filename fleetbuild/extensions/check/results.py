@@ -36,7 +36,7 @@ from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import Verdict
 
 _FORMAT = "2.0"
-READER = 10  # raised when read_needs finds more, so that files are read again
+READER = 11  # raised when read_needs finds more, so that files are read again
 _MAX_BYTES = 256 << 20
 _FILE = re.compile(rb'"file":"([^"]+\.whl)"', re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)

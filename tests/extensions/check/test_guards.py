@@ -238,6 +238,58 @@ CHOOSING = {
         """, ".c", ()),
 }  # fmt: skip
 
+# Each of these idioms with a check, and with another condition: source, both, and flags.
+IDIOMS = {
+    "an answer on the stack, or a constant": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            volatile int level = has_avx2(); if (w[5]) level = 0;
+            if (CHECK) return fast(x);
+            return x; }
+        """, "level", "(w[2] += level, x < 1000)", ()),
+    "an answer that is kept by compare and exchange": ("""
+        static long known;
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL void learn(void) { long old = 0; __builtin_cpu_init();
+            __atomic_compare_exchange_n(&known, &old, __builtin_cpu_supports("avx2") ? 3 : 1, 0,
+                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); }
+        double use(double x) { learn(); return CHECK ? fast(x) : x; }
+        """, "(known & 2)", "(w[2] += known, w[5] == 0)", ()),
+    "an answer that a large function keeps": ("""
+        static volatile char seen;
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            asm volatile(".skip 1100, 0x90");
+            __builtin_cpu_init(); if (!seen) seen = (__builtin_cpu_supports("avx2") > 0) + 1;
+            return CHECK ? fast(x) : x; }
+        """, "seen == 2", "w[5] != 2", ()),
+    "a function that does nothing but call one": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL double way(double x) { return fast(x + 1) + 1; }
+        double use(double x) { return CHECK ? way(x) : x; }
+        """, "has_avx2()", "(w[2] += has_avx2(), x < 1000)", ()),
+    "a table that is taken": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        static double (*const wide[])(double) = {fast, fast};
+        LOCAL double apply(double (*const *table)(double), double x) { return table[w[5]](x); }
+        double use(double x) { if (CHECK) return apply(wide, x) + 1; return x; }
+        """, "has_avx2()", "(w[2] += has_avx2(), x < 1000)", ()),
+    "beside the ciphers of a library": ("""
+        const char *text(void) { return "AES, CRYPTOGAMS by <appro@openssl.org>"; }
+        LOCAL void cipher(void) { asm volatile("adcx %rax, %rax"); }
+        LOCAL void between(void) { asm volatile(".skip FAR, 0x90"); }
+        AVX2 double fast(double x) { WORK(3) }
+        LOCAL double run(int known, double x) {
+            if (known == 9) { cipher(); between(); } return CHECK ? fast(x) : x; }
+        double use(double x) { return run(has_avx2() ? 2 : text()[0], x); }
+        """, "(known & 2)", "(known | 2)", ("-s", "-fno-toplevel-reorder")),
+}  # fmt: skip
+INIT = "void *PyInit_demo(void) { return (void *)use; }"
+for name, (text, check, other, flags) in IDIOMS.items():
+    guarded, unguarded = text.replace("FAR", "16"), text.replace("FAR", "40000")
+    CHOOSING[name] = (guarded.replace("CHECK", check) + INIT, ".c", flags)
+    DEADLY[name] = (unguarded.replace("CHECK", other) + INIT, ".c", flags)
+
 
 def compiled(folder, source, suffix, flags):
     code, module = folder / f"code{suffix}", folder / "demo.so"
@@ -341,6 +393,16 @@ def test_assembly_behind_the_start_of_a_file_does_not_run_at_load(tmp_path):
     assert (found.verdict, found.features) == ("undecided", ("avx2",))
     if QEMU:
         assert not dies_on_ivy_bridge(tmp_path, module)
+
+
+@pytest.mark.parametrize(("byte", "verdict"), [("0x90", "undecided"), ("0xec", "runs")])
+def test_bytes_between_functions_that_no_program_runs_are_a_table(tmp_path, byte, verdict):
+    source = f"""
+    asm(".text; .skip 32, 0x90; .byte {byte}; .skip 8, 0x90; vpaddd %ymm0, %ymm0, %ymm0;"
+        ".skip 64, 0x90; ret");
+    double use(double x) {{ return has_avx2() ? x : 1; }} {INIT}
+    """
+    assert verdict_of(compiled(tmp_path, source, ".c", ())).verdict == verdict
 
 
 @pytest.mark.parametrize("name", CHOOSING)

@@ -135,23 +135,16 @@ def test_a_submodule_that_its_repository_leaves_out_is_left_out(forge, tmp_path)
     assert "p/third_party/lib/lib.c" not in names(tmp_path / "x")
 
 
-def test_a_mirror_serves_the_repository_and_its_submodules(forge, tmp_path):
-    mirrors = {"https://forge.invalid/": f"{forge.as_uri()}/"}
-    address = "https://forge.invalid/pkg"
-    commit = find_commit(address, "v1.0", mirrors)
-    pack_commit(address, commit, tmp_path / "x", "p", submodules=True, mirrors=mirrors)
-    assert "p/third_party/lib/lib.c" in names(tmp_path / "x")
-
-
-def test_a_mirror_serves_submodules_of_other_places(forge, tmp_path):
+def test_a_mirror_serves_the_repository_and_submodules_of_other_places(forge, tmp_path):
     pkg = forge / "pkg"
     git(
         pkg, "config", "-f", ".gitmodules", "submodule.third_party/lib.url", "https://o.invalid/lib"
     )
     git(pkg, "commit", "-q", "-a", "-m", "elsewhere")
-    mirrors = {"https://o.invalid/": f"{forge.as_uri()}/"}
-    commit = git(pkg, "rev-parse", "HEAD")
-    pack_commit(pkg.as_uri(), commit, tmp_path / "x", "p", submodules=True, mirrors=mirrors)
+    mirrors = {f"https://{host}.invalid/": f"{forge.as_uri()}/" for host in ("forge", "o")}
+    address = "https://forge.invalid/pkg"
+    commit = find_commit(address, git(pkg, "rev-parse", "HEAD"), mirrors)
+    pack_commit(address, commit, tmp_path / "x", "p", submodules=True, mirrors=mirrors)
     assert "p/third_party/lib/lib.c" in names(tmp_path / "x")
 
 
