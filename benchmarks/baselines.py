@@ -184,7 +184,8 @@ def write(survey: Survey) -> None:
             if one.runs
         )
     )
-    write_atomically(DATA, shipped.model_dump_json(indent=1) + "\n", mode=0o644)
+    text = shipped.model_dump_json(indent=1, exclude_defaults=True)
+    write_atomically(DATA, text + "\n", mode=0o644)
     write_atomically(PAGE, page(survey, entries), mode=0o644)
 
 
