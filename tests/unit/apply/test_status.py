@@ -97,7 +97,7 @@ def test_a_removed_release_is_missing() -> None:
 def test_a_release_that_no_apply_installed_is_not_drift() -> None:
     status = one(facts("avx", release={"default": MANIFEST}), last=None)
     assert status.drift is None
-    assert "no apply with this state directory" in status.sentence
+    assert "no finished apply with this state directory" in status.sentence
     assert one(facts("avx"), last=None).sentence == ""
 
 
