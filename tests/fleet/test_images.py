@@ -24,6 +24,7 @@ from fleetbuild.store.release_files import export_indexes, release_files
 from fleetbuild.store.wheels import Store
 from tests.factories.files import stocked
 from tests.factories.plans import make_group, make_plan, make_wheel
+from tests.factories.role_modules import plugin
 from tests.lab import image as lab_image
 from tests.lab.podman import as_root, podman, podman_command, ulimits
 
@@ -124,6 +125,8 @@ def from_pypi(tmp_path: Path) -> tuple[Plan, Store]:
             check=True,
         )  # fmt: skip
         (path,) = (tmp_path / name).iterdir()
+        stamp = plugin("module_utils.builder.stamp_wheel").stamp  # as a build does
+        path = Path(stamp(str(path), version, str(tmp_path)))
         planned = make_wheel(name, version, import_names=(), artifact_key=f"{number:032}")
         store.add(path, planned, built_on="a", seconds=1)
         wheels.append(planned)

@@ -64,7 +64,6 @@ def test_an_empty_file_means_all_defaults(text):
         ('rollout: {serial: "300%"}', "rollout.serial is '300%': a number or a perc", "serial"),
         ("rollout: {serial: 0}", "rollout.serial is 0: at least 1 node belongs here", "serial"),
         ("rollout: {before: {playbok: x}}", "unknown key 'rollout.before.playbok'", "playbook"),
-        ("rollout: {after: kubectl}", "rollout.after is 'kubectl': must be keys", "after"),
         ("build: {cache: x}", "is 'x': must be 'ccache', 'sccache' or 'none'.", "build.cache"),
         (
             "packages: {hnswlib: 0.8.0, b: null}",
@@ -72,8 +71,6 @@ def test_an_empty_file_means_all_defaults(text):
             "Correct packages",
         ),
         ("release: wheels", "release is 'wheels': current, history, releases, wheels", "release"),
-        ("python: '3.x'", "python is '3.x': must be a version, such as", "Correct python"),
-        ("packages:", "packages is empty: must be a list", "Correct packages"),
         ("packages: [a]\npackages: [b]", "line 1, column 1: the key 'packages' is", "that line"),
         ("python: 3.10", "python is 3.1: must be a string; put it in quotes", "Correct python"),
     ],
