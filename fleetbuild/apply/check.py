@@ -188,8 +188,8 @@ def _nodes_without_root(run: Run, progress: Progress) -> dict[str, NodeResult]:
     They are tried before the first build, as their installs would fail hours later.
     """
     groups = run.plan.groups_by_node
-    names = sorted(groups.keys() - progress.nodes)
-    names = [name for name in names if progress.facts[name].needs_root]
+    pending = groups.keys() - progress.nodes
+    names = sorted(name for name in pending if progress.facts[name].needs_root)
     if not (names and progress.assignments):
         return {}
     hosts = run.tools.run_playbook("root.yml", limit=names, extravars={}, on_event=lambda _: None)

@@ -50,6 +50,8 @@ _SECONDS = 300.0  # of one script; QEMU is some twenty times slower than the CPU
 _LONGEST_PATH = 4096
 _EXTENSION = re.compile(r"(?P<name>[A-Za-z_]\w*)\.(?:cpython-\S+|abi3)\.so", re.ASCII)
 _ASIDE = {"test", "tests", "testing", "__main__", "conftest", "setup", "examples", "benchmarks"}
+# What an answer raises that a wheel's code wrote.
+_MALFORMED = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError)
 _NAMED_FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_.-][A-Za-z0-9]+)*")
 # Features whose name in messages is not the kernel's.
 _OTHER_NAMES = {
@@ -153,9 +155,6 @@ def read_use(given: str, *, emulate: bool) -> str:
             "--use imports nothing, so no package is used.", "Begin it with its imports."
         )
     return text
-
-
-_MALFORMED = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError)
 
 
 def is_used(wheel: Path, use: str) -> bool:

@@ -1,6 +1,6 @@
 """Read the facts that a recipe needs from a source, without running any of its code.
 
-In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements, options.
+In: an sdist, archive or tree. Out: a `SourceSurvey`: GPU code, build system, requirements.
 """
 
 from __future__ import annotations
