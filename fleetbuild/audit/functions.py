@@ -402,33 +402,48 @@ class Functions:
         source is 0 if it is not known.
         """
         yield from self._direct_references(wanted)
-        held = [
-            (slot, value)
-            for slot, value in self._all_slots()
-            if value in wanted and value > 0 and slot not in self._links
-        ]
-        places = {slot - back: slot - back for slot, _ in held for back in range(0, _TABLE, 8)}
+        tables = sorted(self._table_users)
+        for slot, value in self._stored:
+            if value in wanted:
+                at = bisect.bisect_right(tables, slot) - 1
+                known = at >= 0 and slot - tables[at] < _TABLE
+                for source in self._table_users[tables[at]] if known else {0}:
+                    yield source, value
+
+    @cached_property
+    def _stored(self) -> list[tuple[int, int]]:
+        """Return the slots that hold a function, without those that only code refers to."""
+        ends, links = self._ends, self._links
+        return [row for row in self._all_slots() if row[1] in ends and row[0] not in links]
+
+    @cached_property
+    def _table_users(self) -> dict[int, set[int]]:
+        """Return which functions refer to what may be the beginning of a table of functions."""
+        loaded = {place: place for place in self._beginnings()}
+        places = frozenset(loaded)
         users: dict[int, set[int]] = defaultdict(set)
-        loaded = dict(places)
-        for slot, value in self._all_slots() if held else ():
+        for slot, value in self._all_slots():
             if value in places and slot in self._links:
                 loaded[slot] = value
             elif value in places:
                 users[value].add(0)
-        for source, target, stored in self._references_in_code(places, loaded) if held else ():
+        for source, target, stored in self._references_in_code(places, loaded.keys()):
             users[loaded[target] if stored else target].add(source)
-        tables = sorted(users)
-        for slot, value in held:
-            at = bisect.bisect_right(tables, slot) - 1
-            known = at >= 0 and slot - tables[at] < _TABLE
-            for source in users[tables[at]] if known else {0}:
-                yield source, value
+        return users
+
+    def _beginnings(self) -> Iterator[int]:
+        """Yield where a table may begin that holds a function, each place once."""
+        reached: dict[int, int] = {}  # for each remainder
+        for slot, _ in sorted(self._stored):
+            before = max(slot - _TABLE, reached.get(slot % 8, slot - _TABLE))
+            yield from range(before + 8, slot + 8, 8)
+            reached[slot % 8] = slot
 
     def _direct_references(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
         slots = {slot: value for slot, value in self._all_slots() if value in wanted}
         stubs = {stub: slots[slot] for stub, slot in self._stubs.items() if slot in slots}
         places = {**stubs, **{start: start for start in wanted if start > 0}}
-        for source, target, stored in self._references_in_code(places, slots):
+        for source, target, stored in self._references_in_code(places.keys(), slots.keys()):
             yield source, slots[target] if stored else places[target]
         for place, target in places.items():
             code = self._code_at(place)
@@ -441,19 +456,19 @@ class Functions:
                         yield self._function_at(source) or 0, target
 
     def _references_in_code(
-        self, places: dict[int, int], slots: dict[int, int]
+        self, places: Set[int], slots: Set[int]
     ) -> Iterator[tuple[int, int, bool]]:
-        linkers = [(section.address, section.address + section.size) for section in self._plts]
+        linkers = {section.address for section in self._plts}
         for code in self._elf.code:
+            if code.address in linkers:
+                continue
             shift = code.address - code.offset
             for start in range(code.offset, code.offset + code.size, _READ_AT_ONCE):
                 end = min(start + _READ_AT_ONCE, code.offset + code.size)
-                wanted = places.keys(), slots.keys()
                 for place, target, stored in self._machine.references(
-                    self._elf.data, start, end, shift, wanted
+                    self._elf.data, start, end, shift, (places, slots)
                 ):
-                    if not any(first <= place < last for first, last in linkers):
-                        yield self._function_at(place) or 0, target, stored
+                    yield self._function_at(place) or 0, target, stored
                 forget(self._elf.data, start, end)
 
     def _body(self, read: Callable[..., Iterator[Any]], start: int) -> Iterator[Any]:
@@ -521,8 +536,12 @@ class Functions:
         return codes[at] if at >= 0 and address < codes[at].end else None
 
     def _function_at(self, address: int) -> int | None:
-        start = self._start_before(address)
-        return start if start is not None and address < self._end_of(start) else None
+        at = bisect.bisect_right(self._starts, address) - 1
+        return self._starts[at] if at >= 0 and address < self._stops[at] else None
+
+    @cached_property
+    def _stops(self) -> list[int]:
+        return [self._end_of(start) for start in self._starts]
 
     def _start_before(self, address: int) -> int | None:
         at = bisect.bisect_right(self._starts, address) - 1

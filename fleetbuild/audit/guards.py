@@ -109,8 +109,8 @@ class Guards:
 
     @cached_property
     def _first_telling(self) -> frozenset[int]:
-        readers = self._functions.touching(self._first_answers)
-        return (self._asking | self._short(self._callers) | self._short(readers)) - {_UNKNOWN}
+        short = self._short(self._callers | self._first_readers)
+        return self._asking.union(short) - {_UNKNOWN}
 
     def _short(self, functions: Iterable[int]) -> frozenset[int]:
         size_of = self._functions.size_of
@@ -118,7 +118,12 @@ class Guards:
 
     @cached_property
     def _readers(self) -> frozenset[int]:
-        return self._functions.touching(self._sure_answers)
+        more = self._sure_answers - self._first_answers
+        return self._first_readers | self._functions.touching(more)
+
+    @cached_property
+    def _first_readers(self) -> frozenset[int]:
+        return self._functions.touching(self._first_answers)
 
     @cached_property
     def _sure_answers(self) -> frozenset[int]:
