@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -46,12 +47,13 @@ _READERS: dict[str, _Reader] = {
 
 
 def audit_wheel(
-    path: Path | str, *, allowed: Iterable[str] = (), top_level: Collection[str] = ()
-) -> WheelAudit:
+    path: Path | str, *, allowed: Iterable[str] = (), top_level: Collection[str] = (),
+    read_code: bool = True,
+) -> WheelAudit:  # fmt: skip
     """Audit a wheel; its defects are in `problems`. Raises only if the file cannot be read.
 
     `allowed` are patterns of files that it may hold beyond the rules of content.py, and
-    `top_level` the only names that it may bring.
+    `top_level` the only names that it may bring. To read its code takes most of the time.
     """
     path = Path(path)
     try:
@@ -63,23 +65,43 @@ def audit_wheel(
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", "Name a wheel: a file that ends in .whl."
         ) from error
-    document = read_apart(audit_here, path, allowed=tuple(allowed), top_level=tuple(top_level))
+    given: dict[str, Any] = {
+        "allowed": tuple(allowed),
+        "top_level": tuple(top_level),
+        "read_code": read_code,
+    }
+    document = read_apart(audit_here, path, **given)
     if document is None:
         problems = (f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}",)
         return WheelAudit(file=path.name, sha256=sha256_of(path), problems=problems)
     return WheelAudit.model_validate(document)
 
 
-def audit_here(path: Path, allowed: Iterable[str], top_level: Collection[str]) -> WheelAudit:
+def audit_here(
+    path: Path,
+    allowed: Iterable[str] = (),
+    top_level: Collection[str] = (),
+    read_code: bool = True,
+) -> WheelAudit:
     """Audit a wheel in this process, the separate one."""
     audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
+    elfs: tuple[ElfAudit, ...] = ()
     try:
         with opened_here(path) as archive:
-            return _look_into(archive, audit, allowed, top_level)
+            problems = [*audit.problems, *archive.problems]
+            if not archive.problems:  # else do not unpack it: it may be hostile
+                audit = read_metadata(archive, audit)
+                problems = [*audit.problems, *tag_problems(audit.tags)]
+                problems += content_problems(
+                    archive, audit.name or "", allowed=allowed, top_level=top_level
+                )
+                elfs = tuple(read_elfs(archive, problems)) if read_code else ()
     except BROKEN as error:
-        return audit.model_copy(
-            update={"problems": (*audit.problems, f"it is not a zip archive: {error}")}
-        )
+        problems = [*audit.problems, f"it is not a zip archive: {error}"]
+    for elf in elfs:
+        if not any(fnmatchcase(elf.path, pattern) for pattern in allowed):
+            problems += search_path_problems(elf.path, elf.search_paths)
+    return audit.model_copy(update={"elfs": elfs, "problems": first_few(problems, ENOUGH)})
 
 
 def needed_libraries(path: Path) -> tuple[str, ...]:
@@ -111,25 +133,6 @@ def _file_name(name: str) -> dict[str, object]:
         "file_version": str(version),
         "tags": tuple(sorted(map(str, tags))),
     }
-
-
-def _look_into(
-    archive: Archive, audit: WheelAudit, allowed: Iterable[str], top_level: Collection[str]
-) -> WheelAudit:
-    if archive.problems:  # do not unpack a possibly hostile archive
-        refused = first_few((*audit.problems, *archive.problems), ENOUGH)
-        return audit.model_copy(update={"problems": refused})
-    audit = read_metadata(archive, audit)
-    problems = [
-        *audit.problems,
-        *tag_problems(audit.tags),
-        *content_problems(archive, audit.name or "", allowed=allowed, top_level=top_level),
-    ]
-    elfs = tuple(read_elfs(archive, problems))
-    for elf in elfs:
-        if not any(fnmatchcase(elf.path, pattern) for pattern in allowed):
-            problems += search_path_problems(elf.path, elf.search_paths)
-    return audit.model_copy(update={"elfs": elfs, "problems": first_few(problems, ENOUGH)})
 
 
 def read_elfs(archive: Archive | Folder, problems: list[str]) -> Iterator[ElfAudit]:

@@ -15,6 +15,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.check import implied_features
+from fleetbuild.audit.search_paths import search_path_problems
 from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.extension import Evidence
 from fleetbuild.extensions.check.check_stack import judge_wheel
@@ -76,12 +77,14 @@ class KnownFiles(Evidence):
         if self._fetch is None:
             return None
         known = self._of(file)
-        if known.needs is None or not known.sound:
-            audit = audit_wheel(self._fetch(file))
-            if problem := code_of(audit.elfs, audit.problems).problem:
+        if not known.sound:
+            path = self._fetch(file)
+            if known.needs is None or known.imported:
+                known = self._keep(known, needs=read_needs(path), imported=False)
+            needs = known.needs or WheelNeeds(file=file.file)
+            if problem := code_of(needs.files, tuple(_defects(path, needs))).problem:
                 return Code(problem=problem)
-            needs = WheelNeeds(file=file.file, files=audit.elfs)
-            known = self._keep(known, needs=needs, imported=False, sound=True)
+            known = self._keep(known, sound=True)
         features = _implied(target.arch, target.features)
         hashes = [one for run in known.runs if not run.verdict.dies for one in run.beside]
         found = verdict_from(
@@ -122,6 +125,13 @@ class KnownFiles(Evidence):
         self._results.keep(known)
         self._known[known.sha256] = known
         return known
+
+
+def _defects(path: Path, needs: WheelNeeds) -> Iterator[str]:
+    yield from needs.problems
+    yield from audit_wheel(path, read_code=False).problems
+    for elf in needs.files:
+        yield from search_path_problems(elf.path, elf.search_paths)
 
 
 def _running(name: str, features: frozenset[str], python: str) -> Iterator[str]:

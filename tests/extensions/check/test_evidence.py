@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetbuild.audit import audit_wheel
 from fleetbuild.extensions.check import evidence
+from fleetbuild.extensions.check.needs import read_needs
 from fleetbuild.extensions.check.results import EmulatedRun, FileResults, Results
 from fleetbuild.files import sha256_of
 from fleetbuild.hardware.cpu_models import find_cpu_model
@@ -160,20 +160,17 @@ def test_the_facts_of_a_node_change_no_word_of_the_evidence(site, monkeypatch):
     assert [unknown in lines for lines in told] == [True, True]
 
 
-def test_auto_reads_a_published_wheel_once_for_all_groups_and_plans(site, monkeypatch):
+def test_auto_reads_a_published_wheel_once_for_all_groups_plans_and_checks(site, monkeypatch):
     read = []
-
-    def audit(path, **options):
-        read.append(path.name)
-        return audit_wheel(path, **options)
-
-    monkeypatch.setattr(evidence, "audit_wheel", audit)
-    make_wheel(site, "mine", tag="cp311-cp311-manylinux_2_17_x86_64")
+    monkeypatch.setattr(evidence, "read_needs", lambda path: read.append(path) or read_needs(path))
+    tag = "cp311-cp311-manylinux_2_17_x86_64"
+    wheel = make_wheel(site, "mine", tag=tag, requires="dep")
     fleet = {"a": facts("avx"), "b": facts("avx2")}
     for _ in range(2):
         made = plan(fleet, "mine==1.0", config=AUTO)
         assert [group.wheels[0].action for group in made.groups] == ["published"] * 2
-    assert read == ["mine-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"]
+    assert [path.name for path in read] == [wheel.name]
+    assert Results().of(sha256_of(wheel), wheel.name).needs.requires == ("dep",)
 
 
 def test_a_build_that_a_run_of_the_published_wheel_may_spare_is_named(site):
