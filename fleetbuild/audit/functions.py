@@ -412,7 +412,7 @@ class Functions:
 
     @cached_property
     def _stored(self) -> list[tuple[int, int]]:
-        """Return the slots that hold a function, without those that only code refers to."""
+        """Return the slots that hold a function, beside the linker's own."""
         ends, links = self._ends, self._links
         return [row for row in self._all_slots() if row[1] in ends and row[0] not in links]
 

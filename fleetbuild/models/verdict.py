@@ -32,7 +32,6 @@ class Verdict(Frozen):
     guarded: tuple[str, ...] = ()  # that it lacks and that only checked code uses
     # Whether it is undecided only because reading could not follow a check of the CPU.
     checks: bool = False
-    imported: bool = False  # it rests on what another check found out (--import)
     native: bool = True  # whether the wheel has machine code
     instead: tuple[str, ...] = ()  # of a death: other versions that are known to run there
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from fleetbuild.cli.session import _become_password
 from fleetbuild.cli.steps import is_plan
 from fleetbuild.config import load_config
 from fleetbuild.errors import ConfigError, FleetbuildError
-from fleetbuild.extensions.check.results import Results
 from fleetbuild.extensions.kubernetes.api.credentials import _from_file
 from fleetbuild.extensions.kubernetes.api.kubeconfig import User, _content, _read
 from fleetbuild.models import LockedFile
@@ -44,7 +42,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "a lock": read_lock,
     "fleetbuild.yml": load_config,
     "a plan": read_plan,
-    "verdicts": lambda path: Results(Path(tempfile.mkdtemp(), "a", "b")).import_from(path),
     "a become password": partial(_become_password, False),
     "a kubeconfig": _read,
     "a certificate": lambda path: _content("certificate-authority", path.name, "", path.parent),

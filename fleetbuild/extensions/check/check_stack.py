@@ -90,8 +90,6 @@ def check(
     emulate: bool = False,
     use: str | None = None,
     instead: bool = False,
-    import_from: Path | None = None,
-    export_to: Path | None = None,
     state_dir: Path | str = ".fleetbuild",
     progress: Callable[[str], None] = lambda _: None,
 ) -> CheckReport:
@@ -112,25 +110,19 @@ def check(
             "More than one stack is named." if named else "Nothing to check is named.",
             "Name requirements, -r FILE, --lock FILE or --env DIR: fleetbuild check numpy",
         )
-    if env and (emulate or instead or export_to):
-        raise UsageError(
-            "Installed packages are read alone.", "Leave out --emulate, --instead and --export."
-        )
+    if env and (emulate or instead):
+        raise UsageError("Installed packages are read alone.", "Leave out --emulate and --instead.")
     given = read_use(use, emulate=emulate) if use is not None else ""
     locked = read_lock(lock) if lock else None
     meant = named_kinds(kinds, facts) if kinds else ()
     meant = meant or (kinds_of_fleet(facts) if facts else (this_machine(),))
     if emulate:
         require_emulation()
-    if export_to:
-        _refuse_unwritable(export_to)
     state = StateDir(Path(state_dir).absolute()).checked().create()
     config = config or Config()
     config = config.model_copy(update={"index": (*config.index, *listed.indexes)})
     settings = settings_of(config, Path.cwd())
     results = Results()
-    if import_from:
-        results.import_from(import_from)
     if env:
         return _environment_report(env, meant, results, progress)
     if locked:
@@ -142,19 +134,7 @@ def check(
         checker = _Checker(
             store, results, emulate, environments, progress, instead=instead, use=given
         )
-        report = checker.report(meant, stacks).model_copy(update={"places": listed.places})
-    if export_to:
-        results.export(
-            ((row.sha256, row.file or "") for row in report.rows if row.sha256), export_to
-        )
-    return report
-
-
-def _refuse_unwritable(to: Path) -> None:
-    """Raise if a file cannot be written, before hours of work for its content."""
-    if to.is_dir() or not os.access(to.parent, os.W_OK | os.X_OK):
-        why = "it is a folder" if to.is_dir() else f"nothing can be written in {to.parent}"
-        raise UsageError(f"{to} cannot be written: {why}.", "Name another file.")
+        return checker.report(meant, stacks).model_copy(update={"places": listed.places})
 
 
 def _environment_report(
@@ -329,7 +309,6 @@ class _Checker:
                 instead=self._instead(file, kind) if verdict.dies else (),
                 native=verdict.native,
                 chooses=bool(verdict.guarded),
-                imported=verdict.imported,
                 run_decides=verdict.checks
                 and verdict.evidence == "static"
                 and not self._emulate
@@ -423,7 +402,7 @@ class _Checker:
         except InstallError as error:
             return f"it could not be fetched: {error.message}"
         known = self._results.of(file.sha256, file.file)
-        known = known.model_copy(update={"needs": needs, "imported": False})
+        known = known.model_copy(update={"needs": needs})
         self._results.keep(known)
         return known
 

@@ -42,12 +42,6 @@ FormatOption = Annotated[
         " scanning.",
     ),
 ]
-Export = Annotated[
-    Path | None,
-    typer.Option(
-        "--export", metavar="FILE", help="Write the results about these files, to share them."
-    ),
-]
 Environment = Annotated[
     Path | None,
     typer.Option(
@@ -82,10 +76,6 @@ Core = Annotated[
         help="Say which instruction, package, file and function the core file of a crash is about.",
     ),
 ]
-Import = Annotated[
-    Path | None,
-    typer.Option("--import", metavar="FILE", help="Use what another check found out (--export)."),
-]
 
 
 def check(
@@ -100,8 +90,6 @@ def check(
     use: Use = None,
     instead: Instead = False,
     format: FormatOption = Format.table,  # noqa: A002 (the option's name)
-    export: Export = None,
-    import_: Import = None,
     core: Core = None,
     captures: options.Captures = None,
 ) -> None:
@@ -117,7 +105,7 @@ def check(
 
         output.refuse_format(format)
         if core:
-            others = (arguments, requirements, lock, env, emulate, use, instead, export, import_)
+            others = (arguments, requirements, lock, env, emulate, use, instead)
             more = (captures, nodes.limit, nodes.config, format is not Format.table)
             _explain(run, core, kinds or (), alone=not any(others + more))
             return
@@ -141,8 +129,6 @@ def check(
             emulate=emulate,
             use=use,
             instead=instead,
-            import_from=import_,
-            export_to=export,
             state_dir=output.state_dir,
             progress=run.out.warn,
             **fleet,

@@ -79,12 +79,10 @@ class KnownFiles(Evidence):
         known = self._of(file)
         if not known.sound:
             path = self._fetch(file)
-            if known.needs is None or known.imported:
-                known = self._keep(known, needs=read_needs(path), imported=False)
-            needs = known.needs or WheelNeeds(file=file.file)
+            needs = known.needs or read_needs(path)
             if problem := code_of(needs.files, tuple(_defects(path, needs))).problem:
                 return Code(problem=problem)
-            known = self._keep(known, sound=True)
+            known = self._keep(known, needs=needs, sound=True)
         features = _implied(target.arch, target.features)
         hashes = [one for run in known.runs if not run.verdict.dies for one in run.beside]
         found = verdict_from(

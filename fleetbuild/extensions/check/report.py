@@ -24,7 +24,6 @@ class CheckRow(Frozen):
     instead: tuple[str, ...] = ()  # name==version, or how to build it
     native: bool = True  # whether it has machine code; not in the document
     chooses: bool = False  # whether it has checked code beyond the kind; not in the document
-    imported: bool = False  # by another check (--import); not in the document
     run_decides: bool = False  # whether only a run could decide; not in the document
 
     @property

@@ -1,7 +1,7 @@
 """Results about files, by hash: what the code needs, and how it ran under QEMU.
 
-In: needs and runs. Out: a verdict from both, the same for the next check, and one file
-that others can import. The runs of docs/baselines.md come with fleetbuild, as such a file.
+In: needs and runs. Out: a verdict from both, the same for the next check. The runs of
+docs/baselines.md come with fleetbuild.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 from pydantic import ValidationError
 
-from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
-from fleetbuild.errors import ConfigError, UsageError
 from fleetbuild.extensions.check.judge import judge
 from fleetbuild.extensions.check.needs import WheelNeeds
 from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated
@@ -28,7 +26,6 @@ from fleetbuild.files import (
     make_cache,
     own_cache,
     raise_if_full,
-    read_input,
     write_atomically,
 )
 from fleetbuild.hardware.data import load
@@ -37,7 +34,6 @@ from fleetbuild.models.verdict import Verdict
 
 _FORMAT = "2.0"
 READER = 11  # raised when read_needs finds more, so that files are read again
-_MAX_BYTES = 256 << 20
 _FILE = re.compile(rb'"file":"([^"]+\.whl)"', re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -53,7 +49,6 @@ class EmulatedRun(Frozen):
     exercised: bool = False  # whether the package was used after its imports
     use: str = ""  # the sha256 of a given use (--use) that ran, too
     verdict: Verdict
-    imported: bool = False  # another check found it out (--import)
 
 
 class FileResults(Frozen):
@@ -63,7 +58,6 @@ class FileResults(Frozen):
     file: str
     reader: int = READER
     needs: WheelNeeds | None = None
-    imported: bool = False  # another check has read the needs (--import)
     sound: bool = False  # whether the audit of the whole wheel found no defect here
     runs: tuple[EmulatedRun, ...] = ()
 
@@ -106,9 +100,7 @@ def verdict_from(
     `beside` are the hashes of the wheels that are installed with it; `use` is a given use's hash.
     """
     run = results.on_cpu(features, python, beside, use)
-    imported = results.imported or (run is not None and run.imported)
-    found = _verdict_from(results, run, package=package, arch=arch, features=features, sms=sms)
-    return found.model_copy(update={"imported": True}) if imported else found
+    return _verdict_from(results, run, package=package, arch=arch, features=features, sms=sms)
 
 
 def _verdict_from(
@@ -186,7 +178,7 @@ def _uses() -> dict[str, str]:
 
 
 class SharedResults(Frozen):
-    """The file of `check --export`."""
+    """The runs that come with fleetbuild."""
 
     format_version: str = _FORMAT
     results: tuple[FileResults, ...] = ()
@@ -250,34 +242,6 @@ class Results:
         if path := self._path(results.sha256):
             write_atomically(path, results.model_dump_json() + "\n", mode=0o644)
 
-    def export(self, files: Iterable[tuple[str, str]], to: Path) -> int:
-        """Write the results about these files, by hash and name, into one file."""
-        known = [self.of(sha256, name) for sha256, name in sorted(set(files))]
-        shared = SharedResults(results=tuple(one for one in known if one.needs or one.runs))
-        try:
-            write_atomically(to, shared.model_dump_json(indent=1) + "\n", mode=0o644)
-        except OSError as error:
-            raise_if_full(error)
-            raise UsageError(
-                f"{to} cannot be written: {error.strerror}.", "Name another file."
-            ) from None
-        return len(shared.results)
-
-    def import_from(self, path: Path) -> int:
-        """Add the results of an exported file; results that are here already stay."""
-        found = read_apart(shared_here, path)
-        if found is None:
-            why = too_much(seconds_for(path.stat().st_size, SECONDS))
-            raise ConfigError(f"{path} {why}.", "Export fewer packages at once, and import each.")
-        shared = SharedResults.model_validate(found)
-        for one in shared.results:
-            here = self.of(one.sha256, one.file)
-            if here.needs is None and one.needs is not None and one.reader == READER:
-                here = here.model_copy(update={"needs": one.needs, "imported": True})
-            runs = (run.model_copy(update={"imported": True}) for run in one.runs)
-            self.keep(_with_runs(here, runs))
-        return len(shared.results)
-
     def _path(self, sha256: str) -> Path | None:
         return self._folder / f"{sha256}.json" if _SHA256.fullmatch(sha256) else None
 
@@ -321,19 +285,3 @@ def _with_runs(results: FileResults, more: Iterable[EmulatedRun]) -> FileResults
     known = {(run.cpu, run.python, run.beside, run.use) for run in results.runs}
     new = tuple(run for run in more if (run.cpu, run.python, run.beside, run.use) not in known)
     return results.model_copy(update={"runs": (*results.runs, *new)})
-
-
-def shared_here(path: Path) -> SharedResults:
-    """Read an exported file in this process, the separate one: small values take much memory."""
-    fix = "Name a file that fleetbuild check --export wrote."
-    try:
-        shared = SharedResults.model_validate_json(read_input(path, _MAX_BYTES))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.", fix) from None
-    except ValidationError:
-        raise ConfigError(f"{path} does not hold results of checks.", fix) from None
-    if shared.format_version != _FORMAT:
-        raise ConfigError(f"{path} has the format {shared.format_version}, not {_FORMAT}.", fix)
-    if wrong := [one.sha256 for one in shared.results if not _SHA256.fullmatch(one.sha256)]:
-        raise ConfigError(f"{path} names {wrong[0][:80]!r}, which is not a sha256.", fix)
-    return shared

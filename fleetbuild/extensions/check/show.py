@@ -231,9 +231,7 @@ def _cell(row: CheckRow) -> str:
     words = VERDICT_WORDS[row.verdict]
     if row.verdict == "runs" and row.chooses:
         words = "runs, dispatches"
-    notes: list[str] = [row.evidence] if row.evidence != "static" else []
-    notes += ["imported"] if row.imported else []
-    return f"{words} ({', '.join(notes)})" if notes else words
+    return words if row.evidence == "static" else f"{words} ({row.evidence})"
 
 
 def _package(row: CheckRow) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.readings import pack_readings
-from fleetbuild.errors import BlockedError, ConfigError, UsageError
+from fleetbuild.errors import BlockedError, UsageError
 from fleetbuild.extensions.check import check_stack, results
 from fleetbuild.extensions.check.check_stack import check, judge_wheel
 from fleetbuild.extensions.check.emulate import qemu_cpu_of
@@ -22,10 +21,8 @@ from fleetbuild.extensions.check.results import (
     READER,
     EmulatedRun,
     FileResults,
-    Results,
     shipped_runs,
 )
-from fleetbuild.extensions.check.show import check_table
 from fleetbuild.hardware.cpu_models import CPU_MODELS
 from fleetbuild.models import Facts, Libc, Python
 from fleetbuild.models.verdict import Verdict
@@ -248,33 +245,6 @@ def test_a_file_is_read_once_for_all_state_folders(index, monkeypatch, evidence_
         check(["demo"], kinds=["IvyBridge"])
 
 
-def test_results_travel_in_one_file(index, monkeypatch, tmp_path):
-    native(index)
-    check(["demo"], kinds=["Haswell"], export_to=Path("shared.json"))
-    monkeypatch.setattr(results, "own_cache", lambda _: tmp_path / "of" / "another" / "user")
-    monkeypatch.setattr(check_stack, "read_needs", lambda _: pytest.fail("it was read"))
-    imported = check(["demo"], kinds=["IvyBridge"], import_from=Path("shared.json"))
-    assert imported.rows[0].verdict == "dies-in-use"
-    assert "dies in use (imported)" in str(list(check_table(imported).columns[1].cells))
-    again = check(["demo"], kinds=["IvyBridge"])
-    assert again.rows[0].imported
-
-
-@pytest.mark.parametrize("to", ["missing/shared.json", "."])
-def test_a_file_that_cannot_be_written_is_refused_before_the_work(index, monkeypatch, to):
-    native(index)
-    monkeypatch.setattr(check_stack, "read_needs", lambda _: pytest.fail("it was read"))
-    with pytest.raises(UsageError, match="cannot be written"):
-        check(["demo"], kinds=["Haswell"], export_to=Path(to))
-
-
-def test_verdicts_of_files_that_this_machine_read_are_not_marked(index):
-    native(index)
-    check(["demo"], kinds=["Haswell"], export_to=Path("shared.json"))
-    (row,) = check(["demo"], kinds=["IvyBridge"], import_from=Path("shared.json")).rows
-    assert not row.imported
-
-
 def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monkeypatch):
     wheel = native(index, name="hnswlib", code=b"\x0f\xa2" + VPADDD_YMM)  # asks the CPU, perhaps
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
@@ -339,35 +309,6 @@ def test_the_runs_that_come_with_fleetbuild_are_of_cpus_that_can_be_named():
     for each in shipped_runs().values():
         assert {run.cpu for run in each.runs} <= known
         assert {run.verdict.evidence for run in each.runs} == {"emulated"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        '{"format_version": "9.0", "results": []}',
-        '{"results": [{"sha256": "../../x", "file": "x"}]}',
-    ],
-)
-@pytest.mark.usefixtures("index")
-def test_a_file_without_results_is_refused(text):
-    Path("bad.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"bad\.json"):
-        Results().import_from(Path("bad.json"))
-    with pytest.raises(ConfigError, match=r"none\.json"):
-        Results().import_from(Path("none.json"))
-    os.mkfifo("pipe")
-    with pytest.raises(ConfigError, match="pipe cannot be read: it is not a regular file"):
-        Results().import_from(Path("pipe"))
-
-
-def test_results_of_strangers_are_read_in_the_separate_process(tmp_path, monkeypatch):
-    """Ten megabytes of small values take 700 in memory."""
-    path = tmp_path / "shared.json"
-    path.write_text("{}")
-    monkeypatch.setattr(results.SharedResults, "model_validate_json", None)
-    assert Results(tmp_path / "a" / "b").import_from(path) == 0
 
 
 @pytest.fixture

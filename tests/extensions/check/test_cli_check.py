@@ -107,7 +107,6 @@ def test_sarif_is_an_alert_at_the_line_that_asks_for_a_package_else_at_its_wheel
         (["--core", "none"], "none cannot be read: No such file"),
         (["demo", "--core", "none"], "--core explains a crash"),
         (["demo", "--limit", "gpu", "--for", "avx"], "needs an INVENTORY"),
-        (["demo", "--import", "none.json", "--for", "avx"], "none.json cannot be read"),
     ],
 )
 @pytest.mark.usefixtures("index")
