@@ -388,11 +388,8 @@ class Fleet:
         task = rollback_task(config.install.path, config.release, controller, revoked)
         return self._run_task(task, plan, config, on_event)
 
-    def remove(self, *, install_path: str | None = None, on_event: OnEvent = ignore) -> Result:
-        """Remove all releases of this name from the nodes; a release in use stays.
-
-        `install_path` is a former one, if releases of it remain after install.path was changed.
-        """
+    def remove(self, *, on_event: OnEvent = ignore) -> Result:
+        """Remove all releases of this name from the nodes; a release in use stays."""
         from fleetbuild.apply.wiring import remove_from_fleet
         from fleetbuild.models.role_parameters import RemoveSpec
 
@@ -400,7 +397,7 @@ class Fleet:
         config = self._installed(plan)
         self._set_aside_damaged_result(on_event)
         spec = RemoveSpec(
-            path=install_path or config.install.path,
+            path=config.install.path,
             release=config.release,
             controller=self._state.create().controller(),
         )

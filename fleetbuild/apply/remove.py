@@ -45,17 +45,11 @@ def remove_releases(
     probe: Prober,
     run_playbook: RunPlaybook,
     follower: Follower,
-    former: bool,
     on_event: OnEvent,
 ) -> Result:
-    """Remove all releases of this name below the path that nothing uses.
-
-    `former` says that the path is not the one that releases serve from now: the saved state and
-    what followers know of the nodes stay.
-    """
+    """Remove all releases of this name below the path that nothing uses."""
     began, started = monotonic(), now()
     root = release_root(spec.path, spec.release)
-    notified = Follower() if former else follower
     with hold_run_lock(state.create().lock_file):
         facts = probe(inventory.nodes, on_event)
         nodes = {
@@ -66,9 +60,9 @@ def remove_releases(
         done = {name: nodes[name] for name in nodes if facts[name].state == "ok"}
         nodes |= _uncertain(follower.in_use([n for n in facts if n not in nodes], root))
         names = [name for name in facts if name not in nodes]
-        if names and (sentence := notified.prepare()):
+        if names and (sentence := follower.prepare()):
             on_event(Event(stage="label", state="warning", message=sentence))
-        off = notified.before(names)
+        off = follower.before(names)
         report(on_event, off, {}, {})
         nodes |= blocked_nodes(off, {})
         changing = [name for name in names if name not in nodes]
@@ -97,12 +91,11 @@ def remove_releases(
         if changing:
             facts = probe([node for node in inventory.nodes if node.name in changing], ignore)
             served = verified_releases(facts, spec.release)
-            again = notified.after(served)
+            again = follower.after(served)
             report(on_event, again, {}, served)
             off |= again
         state.mark_ended(done)
-        if not former:
-            state.amend_result(done, started=started, release=spec.release)
+        state.amend_result(done, started=started, release=spec.release)
     return Result(
         plan_digest="",
         nodes=tuple(nodes[node.name] for node in inventory.nodes),

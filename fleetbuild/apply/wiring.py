@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from posixpath import normpath
 from typing import Any
 
 from fleetbuild.ansible import Playbooks, Secrets
@@ -187,7 +186,7 @@ def remove_from_fleet(
     *,
     on_event: OnEvent,
 ) -> Result:
-    """Remove releases from the nodes, whether or not they serve from this install path now."""
+    """Remove releases from the nodes."""
     with open_followers("remove", access, config, last_plan) as follower:
         return remove_releases(
             access.inventory,
@@ -196,7 +195,6 @@ def remove_from_fleet(
             probe=access.probe,
             run_playbook=access.playbooks.run,
             follower=follower,
-            former=normpath(spec.path) != normpath(config.install.path),
             on_event=on_event,
         )
 

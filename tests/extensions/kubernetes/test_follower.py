@@ -24,7 +24,7 @@ from tests.factories.plans import reused_plan
 
 
 @pytest.mark.parametrize("labels", ["files", "api"])
-def test_a_former_path_asks_the_cluster_that_is_known(
+def test_remove_asks_the_cluster_that_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: str
 ) -> None:
     def fake(_: Any, spec: RemoveSpec, *, follower: Any, **__: Any) -> Result:
@@ -35,13 +35,13 @@ def test_a_former_path_asks_the_cluster_that_is_known(
     with FakeApi().serving() as api:
         monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
         api.add("a")
-        api.pods = [pod("p", "a", "/srv/old/releases/r1")]
+        api.pods = [pod("p", "a", "/opt/fleetbuild/releases/r1")]
         inventory = Inventory(source="i.yml", nodes=(Node(name="a", login=Login(host="a")),))
         config = config_model().model_validate({"kubernetes": {"labels": labels}})
         fleet = Fleet(inventory, config=config, state_dir=tmp_path / "state")
         if labels == "files":  # set by hand with `emit labels --apply`
             StateDir(tmp_path / "state").create().note_api_labels("default", "test")
-        fleet.remove(install_path="/srv/old")
+        fleet.remove()
         assert not api.patches()
 
 

@@ -67,18 +67,15 @@ class Removal:
                 self.facts[host] = facts("avx")
         return hosts
 
-    def run(
-        self, former: bool = False, path: str = "/opt/fleetbuild", release: str = "default"
-    ) -> dict[str, NodeResult]:
+    def run(self, release: str = "default") -> dict[str, NodeResult]:
         nodes = tuple(Node(name=name, login=Login(host=name)) for name in self.facts)
         result = remove_releases(
             Inventory(source="i", nodes=nodes),
-            RemoveSpec(path=path, release=release, controller="me"),
+            RemoveSpec(path="/opt/fleetbuild", release=release, controller="me"),
             state=self.state,
             probe=lambda nodes, _: {node.name: self.facts[node.name] for node in nodes},
             run_playbook=self.playbook,
             follower=self.labels,
-            former=former,
             on_event=self.told.append,
         )
         return {node.node: node for node in result.nodes}
@@ -171,16 +168,6 @@ def test_pods_are_asked_for_releases_below_the_folder_of_their_name(tmp_path: Pa
     fleet = Removal(tmp_path, a=GONE)
     fleet.run(release="staging")
     assert fleet.labels.roots == ["/opt/fleetbuild/staging", "/opt/fleetbuild/staging"]
-
-
-def test_a_former_install_path_changes_neither_labels_nor_the_saved_state(tmp_path: Path) -> None:
-    fleet = Removal(tmp_path, a=GONE)
-    fleet.labels.mounted = {"a": {"r0": "The pod web/p mounts it."}}
-    assert fleet.run(former=True, path="/srv/old")["a"].state == "removed"
-    assert fleet.asked["a"]["path"] == "/srv/old"
-    assert fleet.asked["a"]["in_use"] == fleet.labels.mounted["a"]
-    assert fleet.labels.log == []
-    assert list(fleet.state.left_there("default")) == ["a"]
 
 
 def test_status_names_nodes_that_left_the_inventory(

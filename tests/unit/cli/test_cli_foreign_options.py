@@ -247,15 +247,15 @@ def test_rollback_in_a_script_needs_yes(run: Run, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("answer", "words", "went"),
-    [("y\n", (), True), ("n\n", (), False), ("", ("--yes", "--install-path", "/srv/old"), True)],
+    [("y\n", (), True), ("n\n", (), False), ("", ("--yes",), True)],
 )
 def test_remove_asks_and_then_removes(
     run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, words: tuple[str, ...], went: bool
 ) -> None:
-    calls: list[str | None] = []
+    calls: list[bool] = []
 
-    def remove(_: object, *, install_path: str | None, **__: object) -> RunResult:
-        calls.append(install_path)
+    def remove(_: object, **__: object) -> RunResult:
+        calls.append(True)
         node = NodeResult(node="a", state="removed", reason="2 releases removed from /x.")
         return RunResult(plan_digest="", nodes=(node,), changed=True)
 
@@ -264,7 +264,7 @@ def test_remove_asks_and_then_removes(
     monkeypatch.setattr("fleetbuild.cli.steps.at_terminal", lambda: True)
     result = run("remove", FLEET, *words, stdin=answer)
     assert result.exit_code == 0, result.output
-    assert calls == ([words[-1] if words else None] if went else [])
+    assert calls == ([True] if went else [])
     assert ("Nothing was changed." in result.stdout) is not went
     assert ("1 node cleared" in result.stdout) is went
 
@@ -296,11 +296,7 @@ def test_a_refused_remove_shows_what_serves_where(
 
 
 def test_remove_without_a_terminal_needs_yes(run: Run) -> None:
-    result = run(
-        "remove", FLEET, "--install-path", "/my old", "--limit", "avx2*", "--state-dir", "s"
-    )
+    result = run("remove", FLEET, "--limit", "avx2*", "--state-dir", "my s")
     assert result.exit_code == 2
-    words = "--yes --install-path '/my old' --limit 'avx2*' --state-dir s"
+    words = "--yes --limit 'avx2*' --state-dir 'my s'"
     assert f"fleetbuild remove {FLEET} {words}" in " ".join(result.output.split())
-    assert "called default below /my old are removed from avx2-gpu, if any." in result.output
-    assert run("remove", FLEET, "--install-path", "old", "--yes").exit_code == 2
