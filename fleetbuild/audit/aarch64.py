@@ -9,14 +9,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Set
 from functools import cache
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from fleetbuild.audit.models import FeatureUse
 from fleetbuild.audit.paths import Paths
 from fleetbuild.audit.pieces import Found, Kind, Piece, chunks
+from fleetbuild.hardware.data import load
 
 _RETURN = 0xD65F03C0
 # rdvl; cntb, cnth, cntw, cntd
@@ -236,9 +234,7 @@ def _text(word: int, address: int) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = files("fleetbuild.audit").joinpath("data/aarch64.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    return table
+    return load("aarch64.yml", "fleetbuild.audit")
 
 
 @cache

@@ -13,10 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
 from iced_x86 import (
     Code,
     CpuidFeature,
@@ -32,6 +30,7 @@ from fleetbuild.audit.models import FeatureUse
 from fleetbuild.audit.paths import Meaning, Paths, follow
 from fleetbuild.audit.pieces import Chunk, Found, Kind, Piece, chunks
 from fleetbuild.audit.x86_newer import Newer, read_newer
+from fleetbuild.hardware.data import load
 from fleetbuild.hardware.rungs import RUNGS
 
 UNKNOWN = "?"  # the feature of an instruction that is not known
@@ -485,8 +484,7 @@ def _text(instruction: Instruction) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = files("fleetbuild.audit").joinpath("data/x86_64.yml").read_text("utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
+    table = load("x86_64.yml", "fleetbuild.audit")
     return {**table, "baseline": frozenset(table["baseline"])}
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
-import yaml
 from iced_x86 import Code, Decoder, Instruction
+
+from fleetbuild.hardware.data import load
 
 APX = "apx"
 _PREFIXES = frozenset({0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3})
@@ -153,9 +153,9 @@ def _word(instruction: Instruction) -> str:
 
 @cache
 def _rows() -> dict[tuple[object, ...], Newer]:
-    text = files("fleetbuild.audit").joinpath("data/x86_64.yml").read_text("utf-8")
+    table = load("x86_64.yml", "fleetbuild.audit")["newer"]
     return {
-        (kind, table, prefix, wide, opcode): Newer(0, tuple(features.split()), name)
-        for kind, table, prefix, wide, features, names in yaml.safe_load(text)["newer"]
+        (kind, map_, prefix, wide, opcode): Newer(0, tuple(features.split()), name)
+        for kind, map_, prefix, wide, features, names in table
         for opcode, name in names.items()
     }
