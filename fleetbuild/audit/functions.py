@@ -208,7 +208,7 @@ class Functions:
         reached = set(self.entries)
         open_ends = list(reached)
         while open_ends:
-            for target in self.reached_by(open_ends.pop(), called=True):
+            for target in self._called_by(open_ends.pop()):
                 if target not in reached and target not in self._guarded:
                     reached.add(target)
                     open_ends.append(target)
@@ -220,7 +220,7 @@ class Functions:
         chosen = {
             target
             for start in self._resolvers
-            for target in self.reached_by(start)
+            for target in self.reached_by(start, tables=False)
             if not self._is_default(target)
         }
         if not self._asks_itself:
@@ -266,20 +266,27 @@ class Functions:
         """Return whether no other file calls a function; nobody links with a module of Python."""
         return bool(self._modules) or start not in self._global
 
-    def reached_by(self, start: int, *, called: bool = False) -> frozenset[int]:
+    def reached_by(self, start: int, *, tables: bool = True) -> frozenset[int]:
         """Return the functions that a function calls or jumps to, or takes the address of.
 
-        Assembly jumps over the beginning of another function, whose registers it has saved.
+        With `tables`, also those in tables that it takes the address of. Assembly jumps over the
+        beginning of another function, whose registers it has saved.
         """
-        found: set[int | None] = set()
+        found: set[int | None] = {near for _, near in self._body(self._machine.near_jumps, start)}
         for target, stored, calls in self._body(self._machine.targets, start):
             value = self._value(target) if stored else self._resolved(target)
-            if value in self._ends and (calls or not called):
+            if value is None or value in self._ends or not calls:
                 found.add(value)
-            elif value is not None and calls and not called:
+            else:
                 found.add(self._function_at(value))
-        if not called:
-            found |= {near for _, near in self._body(self._machine.near_jumps, start)}
+            if tables and not stored and not calls:
+                found.update(self._held_at(target))
+        return frozenset(value for value in found if value in self._ends) - {start}
+
+    def _called_by(self, start: int) -> frozenset[int]:
+        reached = self._body(self._machine.targets, start)
+        called = ((target, stored) for target, stored, calls in reached if calls)
+        found = {self._value(at) if stored else self._resolved(at) for at, stored in called}
         return frozenset(value for value in found if value in self._ends) - {start}
 
     def touched_by(self, start: int) -> Iterator[int]:
@@ -307,15 +314,6 @@ class Functions:
             )
         )  # fmt: skip
 
-    def held_by(self, start: int) -> frozenset[int]:
-        """Return the functions in tables that a function takes the address of."""
-        return frozenset(
-            held
-            for target, stored, calls in self._body(self._machine.targets, start)
-            if not stored and not calls
-            for held in self._held_at(target)
-        )
-
     def _held_at(self, table: int) -> Iterator[int]:
         """Yield the functions in what may be a table here."""
         places, values = self._held
@@ -342,19 +340,14 @@ class Functions:
             self._ways[start, steps] = self._needs_level_itself(start) or (
                 steps > 0
                 and self.size_of(start) <= _SHORT
-                and any(
-                    self.needs_level(target, steps - 1)
-                    for target in self.reached_by(start) | self.held_by(start)
-                )
+                and any(self.needs_level(target, steps - 1) for target in self.reached_by(start))
                 and self.paths(start, frozenset(), frozenset()).needs
             )
         return self._ways[start, steps]
 
     def mentions_level(self, start: int) -> bool:
         """Return whether a function has code for a level, or refers to a function that does."""
-        return self._needs_level_itself(start) or any(
-            map(self.needs_level, self.reached_by(start) | self.held_by(start))
-        )
+        return self._needs_level_itself(start) or any(map(self.needs_level, self.reached_by(start)))
 
     def _needs_level_itself(self, start: int) -> bool:
         """Return whether the code of a function needs more than x86-64-v2."""

@@ -43,13 +43,13 @@ class Guards:
     def guarded(self) -> frozenset[int]:
         """Return the functions that only guarded code and checks of the CPU reach."""
         functions = self._functions
-        guarded = self._claimed | self._trusted | self._helpers | self._chosen | self._unused
+        guarded = set(self._claimed | self._trusted | self._helpers | self._chosen | self._unused)
         guarded -= functions.entries
         suspects = list(guarded - self._trusted)
         while suspects:
             function = suspects.pop()
             if function in guarded and not self._is_guarded(function, guarded):
-                guarded -= {function}
+                guarded.remove(function)
                 suspects += self._reached_from.get(function, set()) - self._trusted
         return frozenset(guarded)
 
@@ -87,7 +87,7 @@ class Guards:
         return frozenset(
             target
             for start in self.checks_first
-            for target in (functions.reached_by(start) | functions.held_by(start)) - own
+            for target in (functions.reached_by(start)) - own
             if functions.is_local(target) and functions.needs_level(target)
         )
 
@@ -157,11 +157,7 @@ class Guards:
         found: set[int] = set()
         step = set(own)
         for _ in range(_STEPS):
-            reached = {
-                target
-                for start in step
-                for target in functions.reached_by(start) | functions.held_by(start)
-            }
+            reached = {target for start in step for target in functions.reached_by(start)}
             step = {start for start in reached - own - found if functions.is_local(start)}
             found |= step
         return frozenset(found)
