@@ -121,8 +121,7 @@ class FakeStore:
     def missing_bytes(self, files: Iterable[LockedFile]) -> int:
         return sum(file.size or 0 for file in files if file.name not in self.fetched)
 
-    def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
-        check_cancelled()
+    def fetch(self, file: LockedFile) -> Path:
         if file.name in self.lost:
             raise FleetbuildError(f"{file.file} cannot be fetched.", "Look at the index.")
         self.fetched.append(file.name)

@@ -19,7 +19,6 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,6 +37,7 @@ from fleetbuild.programs import run_program, uv_program
 from fleetbuild.store.address_secrets import hide
 from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.text import clean
+from fleetbuild.workers import Workers
 
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
 _DEADLINE = 300
@@ -106,7 +106,7 @@ def _each_once(
     requests: Iterable[LockRequest], ask: Callable[[LockRequest], Resolution]
 ) -> dict[LockRequest, Resolution]:
     distinct = list(dict.fromkeys(requests))
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+    with Workers(_AT_ONCE) as pool:
         return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from concurrent.futures import CancelledError
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -59,18 +58,19 @@ def test_a_file_is_downloaded_once(server, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["x.whl"]
 
 
-def test_a_download_stops_at_its_next_chunk(server, tmp_path):
+def test_a_download_stops_at_its_next_chunk(server, tmp_path, monkeypatch):
     asked = []
 
     def stop():
         asked.append(len(asked))
-        if len(asked) == 2:
-            raise CancelledError
+        if len(asked) == 3:  # before each try and at each chunk
+            raise KeyboardInterrupt
 
     server.answers += [(200, b"x" * 1_000_000, {})]
-    with pytest.raises(CancelledError):
-        get(server, tmp_path / "x.whl", check_cancelled=stop)
-    assert len(asked) == 2
+    monkeypatch.setattr("fleetbuild.store.fetch.check_stopped", stop)
+    with pytest.raises(KeyboardInterrupt):
+        get(server, tmp_path / "x.whl")
+    assert len(asked) == 3
     assert list(tmp_path.iterdir()) == []
 
 
