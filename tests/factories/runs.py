@@ -48,7 +48,7 @@ def wheel(isa: str, **changes: Any) -> PlannedWheel:
         "recipe": "hnswlib",
         "artifact_key": hashlib.sha256(isa.encode()).hexdigest()[:32],
         "built_on": f"{isa}-1",
-        "why_there": "first of equals",
+        "why_there": "first by name",
         "fallbacks": (f"{isa}-2",),
         "build_pythons": {f"{isa}-1": PYTHON, f"{isa}-2": PYTHON},
         "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
