@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 
 POLL = 0.2  # seconds after which a thread that waits for a program asks again
 _own = threading.local()
@@ -23,9 +22,7 @@ class Workers(ThreadPoolExecutor):
         self._stopped, self._grace = threading.Event(), grace
         super().__init__(most, initializer=setattr, initargs=(_own, "stopped", self._stopped))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait for all jobs, after an exception for the `grace` alone."""
         if kind is None:
             self.shutdown()

@@ -42,7 +42,7 @@ def remove(
     with output.session(events=True) as run:
         from fleetbuild.cli import steps
         from fleetbuild.cli.show.status import to_remove
-        from fleetbuild.cli.show.text import fold
+        from fleetbuild.text import fold
 
         if install_path is not None and (
             not install_path.startswith("/") or install_path.startswith("//")

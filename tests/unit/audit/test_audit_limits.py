@@ -110,16 +110,6 @@ def test_one_process_reads_one_wheel_after_the_other(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("new_reader")
-def test_a_process_that_ended_while_it_waited_is_replaced(tmp_path):
-    one = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
-    found = audit_wheel(one)
-    (reader,) = limited_process._idle
-    os.kill(reader._child.pid, signal.SIGKILL)  # as for lack of memory
-    reader._child.wait()
-    assert audit_wheel(one) == found
-
-
-@pytest.mark.usefixtures("new_reader")
 def test_memory_that_other_wheels_took_is_not_held_against_one(tmp_path, monkeypatch):
     """The process is full at its second request, and a new one reads that wheel."""
     fill = "import json; asked = json.loads; kept = []; "

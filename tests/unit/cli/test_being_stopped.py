@@ -50,8 +50,7 @@ def stopped(_: str) -> None:
         fleet = FakeFleet({"avx-1": facts("avx")}, FakeStore(folder / "store"), during=slow)
         made = plan(group("avx", ["avx-1"]))
         with listening(run.out, made.changes) as told:
-            a_run = fleet.run(made, folder / "state")
-            carry_out(replace(a_run, on_event=told))
+            carry_out(replace(fleet.run(made, folder / "state"), on_event=told))
 
 cli.app.registered_commands = [each for each in cli.app.registered_commands
                                if each.callback is stopped or each.callback.__name__ == "facts"]
