@@ -92,7 +92,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.answers = 0
-        # It is ended by this process alone: that it was interrupted is no finding about a wheel.
+        # This process alone ends it: an interruption would read as a finding about a wheel.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
         try:
             self._child = subprocess.Popen(

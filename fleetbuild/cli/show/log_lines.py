@@ -86,7 +86,7 @@ class LogLines:
         return lines
 
     def without_end(self, *, interrupted: bool = False) -> list[str]:
-        """Return why all nodes failed, of a run that does not come to its end, and what is left."""
+        """Return why all nodes failed, and how many are left, of a run that does not end."""
         lines = troubles(self._failed)
         nodes = {name: name in row.succeeded for row in self._board.rows() for name in row.nodes}
         if interrupted and nodes:

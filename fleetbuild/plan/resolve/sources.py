@@ -27,7 +27,7 @@ from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import version_key
 
-_KEY = "--package, or packages: in fleetbuild.yml"  # where no file names a package
+_KEY = "--package, or packages: in fleetbuild.yml"  # of a package that no file names
 _NEWEST = "the newest for this Python on the first index that has it"
 _HASH = re.compile(r"sha256=([0-9a-f]{64})")
 
@@ -148,7 +148,7 @@ class Sources:
     def _problem(
         self, group: DraftGroup, lacking: Sequence[Package], published: PublishedChoices
     ) -> Resolution:
-        names: dict[str, list[str]] = {}  # by what was found of them
+        names: dict[str, list[str]] = {}  # by the result of their search
         newer: list[str] = []
         for package in lacking:
             choice = published.get((package.name, group.name))

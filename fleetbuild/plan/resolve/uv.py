@@ -446,7 +446,7 @@ def _hidden_by_folder(
     for folder in (*trees, *flat):
         if any(fnmatch(file.casefold(), pattern) for file in _wheels_in(folder)):
             place = folder.parent if folder in trees else folder
-            hidden = f"{place} has files for other machines, which hide those of later indexes:"
+            hidden = f"{place} has files for other machines, which hide later indexes' files:"
             hidden += f" none is for {machine_of(request)}."
             return Resolution(
                 problem=f"{name} {version}: {hidden}",

@@ -78,7 +78,7 @@ def limited(code, wheel=20, **seconds):
 
 @pytest.mark.usefixtures("new_reader")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_process_is_no_finding_about_the_wheel(tmp_path, monkeypatch, number):
+def test_a_signal_to_the_process_does_not_change_its_answer(tmp_path, monkeypatch, number):
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
     sent = f"import os; os.kill(os.getpid(), {number:d})"  # as to the terminal's whole group
     monkeypatch.setattr(limited_process, "_COMMAND", f"{sent}; {limited_process._COMMAND}")
