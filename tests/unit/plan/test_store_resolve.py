@@ -276,7 +276,8 @@ def test_a_folder_that_hides_the_file_of_another_index_is_named(
     done = subprocess.CompletedProcess("uv", 1, "", said)
     monkeypatch.setattr("fleetbuild.plan.resolve.uv.run_program", lambda *_, **__: done)
     answer = resolve(request_for("dep==2.0", arch="aarch64"), IndexSettings(place))
-    assert answer.problem.startswith(f"dep 2.0: {folder} has files for other machines")
+    named = folder.parent if as_index else folder
+    assert answer.problem.startswith(f"dep 2.0: {named} has files for other machines")
     assert "package_index: {dep: ADDRESS}" in answer.fix
     other = resolve(
         request_for("dep==2.0", arch="aarch64"), IndexSettings(place | {"UV_NO_INDEX": "1"})
