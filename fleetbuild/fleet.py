@@ -404,6 +404,17 @@ class Fleet:
         access = self._access(config.install.path)
         return remove_from_fleet(spec, access, config, plan, on_event=on_event)
 
+    def unfinished_run(self) -> str:
+        """Return a sentence about a run under way or an apply that was stopped, else ""."""
+        from fleetbuild.journal import Journal
+        from fleetbuild.run_lock import why_locked
+
+        if why := why_locked(self._state.lock_file):
+            return f"A run is under way: {why}"
+        if Journal(self._state.journal / "any").was_stopped():
+            return "The last apply was stopped before its end. To go on with it: fleetbuild apply"
+        return ""
+
     def status(self, *, offline: bool = False, on_event: OnEvent = ignore) -> dict[str, NodeStatus]:
         """Return the release that serves on each node, and how it differs from the last apply's.
 

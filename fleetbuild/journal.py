@@ -76,6 +76,12 @@ class Journal:
                     begun.pop(key, None)
         return begun
 
+    def was_stopped(self) -> bool:
+        """Return whether the last run was interrupted or killed."""
+        runs = (each for each in self._entries("run ") if str(each.get("what")).startswith("run "))
+        *_, last = ({}, *runs)
+        return last.get("what") == "run started" or last.get("error") == "interrupted"
+
     def left_drained(self) -> list[str]:
         """Return nodes for which `rollout.before` ran and `rollout.after` did not."""
         drained: dict[str, None] = {}

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from fleetbuild.workers import POLL, check_stopped
+
 OLDEST_UV = (0, 9, 5)  # the first that knows PyTorch's index for CUDA 13
 MOST_MEMORY = 2 << 30  # uv takes less than a quarter of it for some 500 packages
 MOST_OUTPUT = 64 << 20
@@ -32,7 +34,7 @@ def run_program(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program without input; too much output is a failure, with the reason as its error.
 
-    Raises TimeoutExpired. It stays in this terminal's group, so that Ctrl-C ends it, too.
+    Raises TimeoutExpired. Ctrl-C ends it, too, in a thread of `Workers` as well.
     """
     ends = time.monotonic() + within
     with subprocess.Popen(
@@ -101,7 +103,8 @@ def _read(
             left = ends - time.monotonic()
             if left <= 0:
                 raise subprocess.TimeoutExpired(command, within)
-            for key, _ in selector.select(left):
+            check_stopped()
+            for key, _ in selector.select(min(left, POLL)):
                 data = os.read(key.fd, 1 << 16)
                 key.data.extend(data)
                 if not data:

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,6 +44,16 @@ def hold_run_lock(path: Path) -> Iterator[None]:
         )  # releases the lock; deleting the file would let two runs lock different files
 
 
+def why_locked(path: Path) -> str:
+    """Return a sentence about the run that holds the lock now; empty if none does."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        try:
+            _take(file.fileno(), path)
+        except LockedError as error:
+            return error.message
+    return ""
+
+
 def _take(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,5 +79,4 @@ def _holder(descriptor: int) -> str:
         clock = began.astimezone()  # the journal on the screen has this machine's time, too
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "another run"  # damaged, or read between locking and writing the holder
-    day = "" if clock.date() == datetime.now().astimezone().date() else f"{clock:%Y-%m-%d} "
-    return f"{clean(who, limit=300)} since {day}{clock:%H:%M:%S} ({age(passed)})"
+    return f"{clean(who, limit=300)} since {clock:%Y-%m-%d %H:%M:%S} ({age(passed)})"

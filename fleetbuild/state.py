@@ -253,11 +253,8 @@ class StateDir:
 
     def _readable_result(self) -> SavedResult | None:
         """Return the last result for a run that adds its own; a damaged one is set aside."""
-        try:
-            return self.last_result()
-        except UsageError:
-            self.result_file.replace(self._damaged_result)
-            return None
+        self.set_aside_damaged_result()
+        return self.last_result()
 
     def left_there(self, release: str) -> dict[str, NodeResult]:
         """Return the results that left a release of this name on nodes; {} before any apply."""

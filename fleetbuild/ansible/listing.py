@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import ConfigAsInventoryError, ConfigError, InventoryError
 from fleetbuild.files import is_there
 from fleetbuild.text import fold
+from fleetbuild.workers import Workers
 
 _LARGE = 256 << 20  # bytes; a million hosts need less
 _YAML = (".yml", ".yaml", ".json")
@@ -65,7 +65,7 @@ def list_inventory(
     """
     if not is_host_list(source):
         _refuse_unreadable(source, Path(source))
-    with ThreadPoolExecutor(1) as aside:
+    with Workers(1) as aside:
         settings = aside.submit(effective_settings)  # in parallel: both start an ansible program
         ended = _run(source, limit, secrets or Secrets(), on_start)
         if ended.code != 0:

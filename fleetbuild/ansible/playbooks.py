@@ -25,6 +25,7 @@ from fleetbuild.ansible.settings import Settings, effective_settings
 from fleetbuild.errors import FleetbuildError
 from fleetbuild.files import ansible_dir
 from fleetbuild.this_machine import local_hosts
+from fleetbuild.workers import is_stopped
 
 _CONFIG = Path(__file__).with_name("ansible.cfg")
 _LONGEST = 2000
@@ -106,7 +107,7 @@ class Playbooks:
 
     `interpreters` maps hosts to the Python for Ansible's modules, if the user has not set one. A
     host that does not answer for `silence` seconds is unreachable. Ctrl-C stops Ansible and its
-    workers; `stopping` does the same for runs outside of the main thread.
+    workers, and so does `stopping`.
     """
 
     inventory: str
@@ -115,7 +116,7 @@ class Playbooks:
     forks: int = 25
     interpreters: Mapping[str, str] = field(default_factory=dict)
     silence: float = SILENCE
-    stopping: Callable[[], bool] = lambda: False
+    stopping: Callable[[], bool] = is_stopped
 
     def run(
         self,

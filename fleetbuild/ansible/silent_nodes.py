@@ -58,15 +58,16 @@ def describe_loss(host: HostRun) -> str:
 
 
 def tell_waiting(on_event: OnEvent, event: TaskEvent, group: str | None, stage: Stage) -> None:
-    """Report the node that a run waits for."""
-    seconds = event.result.get("seconds", 0)
+    """Report the node that a run waits for. Only its connection knows whether it is silent."""
+    seconds, step = event.result.get("seconds", 0), step_of(event.task)
+    doing = step.doing if step else f"at the step {event.task.rpartition(' : ')[2]!r}"
     on_event(
         Event(
             stage=stage_of(event.task, stage),
             state="waiting",
             node=event.host,
             group=group,
-            message=f"waiting for {event.host} ({seconds} s)",
+            message=f"{event.host} is still {doing} ({seconds} s)",
             seconds=seconds,
         )
     )

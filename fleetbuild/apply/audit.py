@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from fleetbuild.models import Plan, PlannedWheel, WheelResult
 from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
 from fleetbuild.models.stored import BuildContext, StoredWheel
 from fleetbuild.text import count
+from fleetbuild.workers import Workers
 
 
 def audit_wheels(run: Run, progress: Progress) -> Progress:
@@ -61,7 +62,7 @@ def _read_all(
             return None, [problem]
         return path, [*run.tools.audit(path, run.plan, assignment.wheel)]
 
-    with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1)) as readers:
+    with Workers(max(2, os.cpu_count() or 1)) as readers:
         reading = {readers.submit(read, assignment): assignment for assignment in built}
         for done in as_completed(reading):
             yield reading[done], done.result()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from queue import SimpleQueue
@@ -54,6 +53,7 @@ from fleetbuild.models import LockedFile, NodeResult, WheelResult, ignore
 from fleetbuild.models.build_parameters import BuildSpec, Requirement
 from fleetbuild.models.result import FailedBuild
 from fleetbuild.text import count
+from fleetbuild.workers import Workers
 
 _AT_ONCE = 8  # each has an ansible-playbook of its own, which takes 100 MB
 
@@ -149,22 +149,17 @@ class _Builds:
             if why := self.failed.get(assignment.node):
                 self._move(assignment, why)
         self._queue += self.assignments.values()
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleetbuild-build") as pool:
-            try:
+        with Workers(_AT_ONCE, grace=15) as pool:  # Ansible may take ten to end
+            self._start(pool)
+            while self._running:
+                self._take(*self._events.get())
                 self._start(pool)
-                while self._running:
-                    self._take(*self._events.get())
-                    self._start(pool)
-            except BaseException:
-                self._run.tools.stop()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
         return {
             key: self._results[key].model_copy(update={"failed_on": self._failed_on.get(key, ())})
             for key in self.assignments
         }
 
-    def _start(self, pool: ThreadPoolExecutor) -> None:
+    def _start(self, pool: Workers) -> None:
         """Start the queued builds whose nodes are free; builds of failed nodes move on first."""
         for assignment in self._queue:
             if why := self.failed.get(assignment.node):

@@ -65,7 +65,6 @@ class Tools:
     hook_exists: Callable[[Hook], bool] = lambda _: True
     # Files that a published wheel may hold all the same, by package.
     allow_files: Mapping[str, Collection[str]] = field(default_factory=dict)
-    stop: Callable[[], None] = lambda: None  # ends the playbooks that run in other threads
 
 
 @dataclass

@@ -6,9 +6,7 @@ file fails; the others go on.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import disk_usage
@@ -29,6 +27,7 @@ from fleetbuild.errors import AuditError, FleetbuildError, InstallError
 from fleetbuild.models import LockedFile, NodeResult, PlannedGroup, PlannedWheel, WheelResult
 from fleetbuild.models.stored import BuildContext
 from fleetbuild.text import count
+from fleetbuild.workers import Workers
 
 Outcome = tuple[LockedFile, Path | FleetbuildError]
 _CONNECTIONS = 8
@@ -65,28 +64,14 @@ def _refuse_full_disk(run: Run, wanted: Sequence[LockedFile]) -> None:
 
 
 def _fetch_all(run: Run, wanted: Sequence[LockedFile]) -> list[Outcome]:
-    """Fetch all files in parallel; return a path or an error for each.
-
-    Ctrl-C stops running downloads at their next chunk.
-    """
-    stopped = threading.Event()
-
-    def check_cancelled() -> None:
-        if stopped.is_set():
-            raise CancelledError
-
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        try:
-            outcomes = []
-            fetched = pool.map(lambda file: _fetch_one(run, file, check_cancelled), wanted)
-            for done in range(len(wanted)):
-                run.tell("fetch", "progress", wanted[done].file, done=done, total=len(wanted))
-                outcomes.append(next(fetched))
-            return outcomes
-        except BaseException:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    """Fetch all files in parallel; return a path or an error for each."""
+    with Workers(_CONNECTIONS) as pool:
+        outcomes = []
+        fetched = pool.map(lambda file: _fetch_one(run, file), wanted)
+        for done in range(len(wanted)):
+            run.tell("fetch", "progress", wanted[done].file, done=done, total=len(wanted))
+            outcomes.append(next(fetched))
+        return outcomes
 
 
 def _wanted(run: Run, progress: Progress) -> list[LockedFile]:
@@ -132,9 +117,9 @@ def build_inputs(assignment: BuildAssignment) -> Iterator[LockedFile]:
     yield from assignment.wheel.toolkit_wheels
 
 
-def _fetch_one(run: Run, file: LockedFile, check_cancelled: Callable[[], None]) -> Outcome:
+def _fetch_one(run: Run, file: LockedFile) -> Outcome:
     try:
-        return file, run.tools.wheels.fetch(file, check_cancelled)
+        return file, run.tools.wheels.fetch(file)
     except FleetbuildError as error:
         run.tell("fetch", "failed", error.message, package=file.name, fix=error.fix)
         return file, error

@@ -5,7 +5,6 @@ In: configuration, state directory, inventory. Out: `Tools` for `apply/`.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -62,8 +61,6 @@ class FleetAccess:
     forks: int
     install_path: str
     cluster: Any = None  # that the user named, for followers
-    # Set when one thread is interrupted: then the other threads start no more playbooks.
-    stopping: threading.Event = field(default_factory=threading.Event)
     # Node -> the interpreter for Ansible's modules, as the last probe found it.
     _interpreters: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -95,7 +92,7 @@ class FleetAccess:
         try:
             hosts = replace(
                 self.playbooks,
-                stopping=lambda: self.stopping.is_set() or time.monotonic() > until,
+                stopping=lambda: time.monotonic() > until,
             ).run(
                 call.hook.playbook,
                 limit=list(call.nodes),
@@ -103,7 +100,7 @@ class FleetAccess:
                 on_event=lambda _: None,
             )
         except KeyboardInterrupt:
-            if self.stopping.is_set() or time.monotonic() <= until:
+            if time.monotonic() <= until:
                 raise
             late = HookFailure(reason=f"it did not end within {call.hook.timeout} s.")
             return dict.fromkeys(call.nodes, late)
@@ -123,7 +120,6 @@ class FleetAccess:
             forks=self.forks,
             interpreters=self._interpreters,
             silence=_SILENCE_FACTOR * self.timeout,
-            stopping=self.stopping.is_set,
         )
 
 
@@ -149,7 +145,6 @@ def apply_tools(access: FleetAccess, config: Config, follower: Follower) -> Tool
         hook=access.run_hook,
         hook_exists=lambda hook: Path(hook.playbook).is_file(),
         allow_files=indexes.allow_files,
-        stop=access.stopping.set,
         sign=next(filter(None, signers), None),
     )
 

@@ -28,6 +28,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fleetbuild.errors import ConfigError
+from fleetbuild.workers import POLL, check_stopped
 
 # Of processor time: for each wheel or file, for each MiB that it is packed into, and at most for a
 # file and for a wheel. Code of real libraries takes up to three quarters of it (connectorx: 95 s of
@@ -54,7 +55,7 @@ def read_apart(
     """Return what a function of a module finds out about these files; None beyond the limits.
 
     It is given `seconds` of processor time, else as many as the files' sizes ask for. Raises its
-    ConfigError, and KeyboardInterrupt if Ctrl-C, or a terminal that closes, ended the process.
+    ConfigError.
     """
     sizes = (path.stat().st_size for path in paths if path.exists())
     request = {
@@ -80,13 +81,9 @@ def read_apart(
 
 
 def _reader() -> _Reader:
-    """Return a process that waits, else a new one. Ctrl-C may have ended it meanwhile."""
+    """Return a process that waits, else a new one."""
     with contextlib.suppress(IndexError):
-        while True:
-            reader = _idle.pop()
-            if reader.is_alive():
-                return reader
-            reader.end()
+        return _idle.pop()
     return _Reader()
 
 
@@ -95,7 +92,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self.answers = 0
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)  # until `main`, for exact codes
+        # This process alone ends it: an interruption would read as a finding about a wheel.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
         try:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-c", _COMMAND],
@@ -118,8 +116,10 @@ class _Reader:
                 given.write(line)
                 given.flush()
             while not answer.endswith(b"\n"):
-                left = max(0.0, end - time.monotonic())
-                ready = select.select([taken], [], [], left)[0]
+                check_stopped()
+                ready = select.select([taken], [], [], POLL)[0]
+                if not ready and time.monotonic() < end:
+                    continue
                 part = os.read(taken.fileno(), 1 << 16) if ready else b""
                 if not part or len(answer) > MOST_ANSWER:
                     break
@@ -130,22 +130,16 @@ class _Reader:
         except BaseException:
             self.end()
             raise
-        if -self.end() in _ENDINGS:  # no finding: `check` would keep it
-            raise KeyboardInterrupt
+        self.end()
         return None
 
-    def is_alive(self) -> bool:
-        """Return whether the process still runs."""
-        return self._child.poll() is None
-
-    def end(self) -> int:
-        """End the process if it still runs; return its exit code."""
+    def end(self) -> None:
+        """End the process if it still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(0.2)
         self._child.kill()
         with contextlib.suppress(BrokenPipeError), self._child:
             pass
-        return self._child.wait()
 
 
 _idle: list[_Reader] = []  # as many as there are threads that read at once
@@ -211,10 +205,6 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Answer each request of standard input on standard output, both lines of JSON."""
-    for number in _ENDINGS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     for line in sys.stdin:
         request: dict[str, Any] = json.loads(line)
         limit(request["seconds"])

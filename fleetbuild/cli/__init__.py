@@ -6,14 +6,16 @@ Heavy modules are imported when a command runs, so that `--help` answers at once
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import ClassVar
 
 import typer
 
-from fleetbuild import UsageError
+from fleetbuild import Interrupted, UsageError
 from fleetbuild.cli.commands import (
     apply,
     audit,
@@ -110,7 +112,7 @@ def _fleetbuild(
     pass
 
 
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _end(_: int, __: FrameType | None) -> None:
@@ -131,5 +133,12 @@ def main() -> None:
         if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup
             # As on Ctrl-C: Ansible runs in a session of its own and must end with this process.
             signal.signal(ending, _end)
-    # Not `app()`: Typer would install its own hook for unexpected errors.
-    sys.exit(typer.main.get_command(app)(prog_name="fleetbuild"))
+    try:
+        # Not `app()`: Typer would install its own hook for unexpected errors.
+        sys.exit(typer.main.get_command(app)(prog_name="fleetbuild"))
+    except SystemExit as end:
+        if end.code != Interrupted.exit_code:
+            raise
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(Interrupted.exit_code)  # Python would wait for a thread whose server is silent

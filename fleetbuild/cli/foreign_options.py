@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from fleetbuild.cli.hints import Hints, started
 
@@ -50,10 +51,6 @@ _ANSWERS = {
         "A run has no parts to choose. For some nodes: --limit PATTERN; after an interruption, the"
         " same command goes on from where it stood.",
     ),
-    **dict.fromkeys(
-        ("-m", "--module-name", "-a", "--args"),
-        "fleetbuild runs no single module; use ansible for that.",
-    ),
     "--private-key": _VARIABLE.format("ansible_ssh_private_key_file"),
     **dict.fromkeys(("-r", "--requirement", "--constraint", "--lock", "--group"), _OF_PIP),
     **dict.fromkeys(
@@ -62,8 +59,8 @@ _ANSWERS = {
     ),
     **dict.fromkeys(("--target-node", "--hosts", "--host"), "Choose nodes with: --limit PATTERN"),
     "-o": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
-    "-out": "To save a plan to a file, run: fleetbuild plan INVENTORY --out FILE",
 }
+_LISTS = {"txt": "-r", "lock": "--lock", "toml": "--lock"}  # by suffix
 # What belongs into options that have no list of values.
 _NUMBERS = {"--timeout": "a number of seconds, 1 to 86400", "--forks": "a whole number, 1 or more"}
 
@@ -92,6 +89,13 @@ class Command(TyperCommand):
             refuse(f"fleetbuild {_words(ctx)} has no option {name}.", fix, self._hints(ctx, args))
         except typer.BadParameter as problem:
             self._refuse_value(ctx, problem)
+            raise
+        except TyperException as problem:
+            second = re.search(r"extra argument.*\((\S+?)[ )]", problem.message)
+            if second and "--package" in own:
+                option = _LISTS.get(second[1].rpartition(".")[2], "--package")
+                what = f"fleetbuild {_words(ctx)} takes one argument, and {second[1]} is another."
+                refuse(what, f"If it names packages, write: {option} {second[1]}")
             raise
 
     def _hints(self, ctx: Any, args: list[str]) -> Hints:

@@ -56,9 +56,9 @@ class Session:
     ) -> None:
         if isinstance(problem, typer.Exit | typer.Abort | SystemExit | GeneratorExit):
             return
-        if isinstance(problem, KeyboardInterrupt | Interrupted):
-            self._interrupted(problem)
-        elif isinstance(problem, FleetbuildError):
+        if isinstance(problem, KeyboardInterrupt):
+            problem = Interrupted("Interrupted.", "Run the same command again.")
+        if isinstance(problem, FleetbuildError):
             self._report(problem)
         elif isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
             where = problem.filename or self.state_dir
@@ -116,11 +116,6 @@ class Session:
         """Return whether a path is below the state directory, such as a folder of this name."""
         state = self.state_dir.absolute()
         return isinstance(name, str) and Path(name).absolute().is_relative_to(state)
-
-    def _interrupted(self, problem: BaseException) -> None:
-        if not isinstance(problem, Interrupted):
-            problem = Interrupted("Interrupted.", "Run the same command again.")
-        self._report(problem)
 
     def _unexpected(self, problem: BaseException) -> None:
         """A fault in fleetbuild: one line, and a file with the traceback to report."""

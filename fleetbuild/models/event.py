@@ -28,7 +28,7 @@ class Event(Frozen):
     stage: Stage
     state: Literal[
         "started", "progress", "waiting", "ok", "failed", "skipped", "unreachable", "warning"
-    ]  # waiting: a node has said nothing for `seconds`
+    ]  # waiting: a node has been at the same step for `seconds`
     group: str | None = None
     node: str | None = None
     nodes: tuple[str, ...] | None = None  # at work, or for which the step ended well

@@ -161,7 +161,8 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
     ]
     lines += [f"  {line}" for line in _additions(plan, name)]
     for wheel in group.wheels:
-        lines += [*_wheel_lines(wheel), *_build_lines(wheel)]
+        known = lines if wheel.action == "blocked" else ()  # all have the same reason
+        lines += [line for line in _wheel_lines(wheel) if line not in known] + _build_lines(wheel)
     if group.dependencies is None:
         lines.append(f"  dependencies: not locked: {plan.lock_problem or 'see the wheels'}")
     else:

@@ -131,7 +131,8 @@ def plan_fleet(
     takes = [each for each in wanted if each.name in pure or each.name not in built_anyway]
     look = partial(planner.find_published, packages=takes, local=local)
     published = look(fleet)
-    sources = Sources(local, recipes, store, never_build=config.build.policy == "published")
+    never_build = config.build.policy == "published"
+    sources = Sources(local, recipes, store, never_build=never_build, places=listed.places)
     sources.unfetched = offline
     if not offline:
         built = [each for each in wanted if is_built(each, fleet.groups, wanted, published)]

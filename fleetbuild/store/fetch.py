@@ -24,8 +24,8 @@ from typing import IO
 from fleetbuild.errors import InstallError
 from fleetbuild.files import is_disk_full, sha256_of
 from fleetbuild.store.address_secrets import HIDDEN, server_of
+from fleetbuild.workers import check_stopped
 
-CancelCheck = Callable[[], None]
 _CHUNK = 1 << 16  # small, so that a slow download stops soon
 _TRIES = 4
 _MAX_BYTES = 16 << 30  # of a file whose size the index does not tell
@@ -44,13 +44,11 @@ def fetch(
     *,
     size: int | None = None,
     credentials: Mapping[str, str] | None = None,
-    check_cancelled: CancelCheck = lambda: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Path:
     """Return `dest`, with this hash; no more than `size` bytes are read.
 
-    `credentials` are user:password by server. `check_cancelled` is called at every chunk; an
-    exception from it stops the download.
+    `credentials` are user:password by server.
     """
     if dest.is_file() and sha256_of(dest) == sha256:
         return dest
@@ -68,8 +66,9 @@ def fetch(
         )
     dest.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _TRIES + 1):
+        check_stopped()
         try:
-            _once(_request(url, credentials or {}), sha256, dest, size, check_cancelled)
+            _once(_request(url, credentials or {}), sha256, dest, size)
         except _Damaged as problem:
             raise InstallError(
                 f"{dest.name} from {_host(url)} is not the locked file: {problem}.",
@@ -93,19 +92,13 @@ def read_text(url: str, limit: int, credentials: Mapping[str, str]) -> str | Non
     text, asked = io.BytesIO(), _request(url, credentials)
     try:
         with urllib.request.urlopen(asked, timeout=60, context=tls_context()) as response:  # noqa: S310
-            _copy(response, text, limit, lambda: None)
+            _copy(response, text, limit)
     except (OSError, http.client.HTTPException, _Damaged):
         return None
     return text.getvalue().decode("utf-8", "replace")
 
 
-def _once(
-    request: urllib.request.Request,
-    sha256: str,
-    dest: Path,
-    size: int | None,
-    check_cancelled: CancelCheck,
-) -> None:
+def _once(request: urllib.request.Request, sha256: str, dest: Path, size: int | None) -> None:
     local = urllib.request.url2pathname(request.selector) if request.type == "file" else None
     if local and not Path(local).is_file():  # a device or a pipe never ends
         raise FileNotFoundError("it is not a file")
@@ -114,7 +107,7 @@ def _once(
         tempfile.NamedTemporaryFile(dir=dest.parent, prefix=".part-", delete=False) as part,
     ):
         try:
-            digest = _copy(response, part, size, check_cancelled)
+            digest = _copy(response, part, size)
             if digest != sha256:
                 raise _Damaged(f"its sha256 is {digest}, not {sha256}")
             part.flush()
@@ -125,12 +118,7 @@ def _once(
             Path(part.name).unlink(missing_ok=True)
 
 
-def _copy(
-    response: http.client.HTTPResponse,
-    part: IO[bytes],
-    size: int | None,
-    check_cancelled: CancelCheck,
-) -> str:
+def _copy(response: http.client.HTTPResponse, part: IO[bytes], size: int | None) -> str:
     length = response.headers.get("Content-Length")
     total = int(length) if length and length.isdigit() and len(length) < 20 else None
     limit = _MAX_BYTES if size is None else size
@@ -139,7 +127,7 @@ def _copy(
     deadline = time.monotonic() + _SECONDS + limit / _SLOWEST
     digest, done = hashlib.sha256(), 0
     while chunk := response.read1(_CHUNK):  # so that a trickle is seen
-        check_cancelled()
+        check_stopped()
         part.write(chunk)
         digest.update(chunk)
         done += len(chunk)

@@ -7,7 +7,6 @@ fetches for itself; this serves plans whose wheels were built in a cluster.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.release_files import shared_in_cluster_release
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import count, fold
+from fleetbuild.workers import Workers
 
 _CONNECTIONS = 8
 
@@ -40,7 +40,7 @@ def fetch_releases(plan: Plan, store: Store) -> Fetched:
             "Plan again with access to a package index.",
         )
     wanted = {file.identity: file for file in _wanted(plan, store)}
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+    with Workers(_CONNECTIONS) as pool:
         outcomes = list(pool.map(lambda file: _one(store, file), wanted.values()))
     pairs = list(zip(wanted.values(), outcomes, strict=True))
     for wheel in _published(plan, store):

@@ -28,7 +28,7 @@ from fleetbuild.models import Commit, Floors, LockedFile, PlannedWheel, now
 from fleetbuild.models.revocation import Revocations
 from fleetbuild.models.stored import NO_CONTEXT, BuildContext, StoredWheel, WheelRecord
 from fleetbuild.store.address_secrets import reveal, without_login
-from fleetbuild.store.fetch import CancelCheck, fetch
+from fleetbuild.store.fetch import fetch
 from fleetbuild.store.git import pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings, mirrored
 from fleetbuild.store.sources import SourceMetadata, read_pyproject, read_source
@@ -166,11 +166,8 @@ class Store:
         """Return the size of the files that are not here yet, as far as it is known."""
         return sum(file.size or 0 for file in files if not self.path_of(file).is_file())
 
-    def fetch(self, file: LockedFile, check_cancelled: CancelCheck = lambda: None) -> Path:
-        """Return the path of a locked file; download it the first time.
-
-        An exception from `check_cancelled` stops the download.
-        """
+    def fetch(self, file: LockedFile) -> Path:
+        """Return the path of a locked file; download it the first time."""
         if file.file.endswith(".whl") and (why := self.revocations.of_file(file)):
             raise InstallError(
                 why,
@@ -185,7 +182,6 @@ class Store:
             self.path_of(file),
             size=file.size,
             credentials=self.settings.credentials,
-            check_cancelled=check_cancelled,
         )
         if file.file.endswith(".whl"):
             self._audit(path, file)

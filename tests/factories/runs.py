@@ -48,7 +48,7 @@ def wheel(isa: str, **changes: Any) -> PlannedWheel:
         "recipe": "hnswlib",
         "artifact_key": hashlib.sha256(isa.encode()).hexdigest()[:32],
         "built_on": f"{isa}-1",
-        "why_there": "first of equals",
+        "why_there": "first by name",
         "fallbacks": (f"{isa}-2",),
         "build_pythons": {f"{isa}-1": PYTHON, f"{isa}-2": PYTHON},
         "environment": {"CFLAGS": "-O2", "CXXFLAGS": "-O2"},
@@ -121,8 +121,7 @@ class FakeStore:
     def missing_bytes(self, files: Iterable[LockedFile]) -> int:
         return sum(file.size or 0 for file in files if file.name not in self.fetched)
 
-    def fetch(self, file: LockedFile, check_cancelled: Callable[[], None]) -> Path:
-        check_cancelled()
+    def fetch(self, file: LockedFile) -> Path:
         if file.name in self.lost:
             raise FleetbuildError(f"{file.file} cannot be fetched.", "Look at the index.")
         self.fetched.append(file.name)

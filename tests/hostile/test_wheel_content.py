@@ -414,10 +414,10 @@ def test_a_dependency_is_audited_once_and_remembered(tmp_path, monkeypatch):
 
 def test_a_refused_dependency_ends_an_apply_with_7(tmp_path):
     class Auditing(FakeStore):
-        def fetch(self, file, check_cancelled):
+        def fetch(self, file):
             if file.name == "one":
                 raise AuditError(f"{file.file} is not used: one.pth would run.", "Look into it.")
-            return super().fetch(file, check_cancelled)
+            return super().fetch(file)
 
     (tmp_path / "store").mkdir()
     store = Auditing(tmp_path / "store")

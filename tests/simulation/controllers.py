@@ -186,8 +186,7 @@ class Store(FakeStore):
         shelved = self.shelf.get(str(wheel.artifact_key))
         return shelved if shelved and shelved.path.is_file() else None
 
-    def fetch(self, file: Any, check_cancelled: Callable[[], None]) -> Path:
-        check_cancelled()
+    def fetch(self, file: Any) -> Path:
         self.controller.world.sleep(self.controller.world.chance.uniform(0.1, 3))
         if file.name in self.lost:
             raise FleetbuildError(f"{file.file} cannot be fetched.", "Look at the index.")
@@ -258,7 +257,7 @@ class Controller(Process):
             self._wake_all()
 
     def stop(self) -> None:
-        """End the playbooks of other threads."""
+        """End the jobs of other threads."""
         self.stopping = True
         self._wake_all()
 
@@ -308,7 +307,6 @@ class Controller(Process):
             import_names_of=lambda path: (path.name.split("-")[0],),
             follower=self.cluster,
             hook=self.hook,
-            stop=self.stop,
         )
         run = Run(plan, self.inventory, self.state, tools, journal, lambda _: None,
                   rollback_on_failure)  # fmt: skip
@@ -438,7 +436,7 @@ def _audit(path: Path, wheel: PlannedWheel) -> list[str]:
 def replace_threads(uv: Path) -> None:
     """Let the stages use the threads of the simulation."""
     for module in (build, fetch, audit):
-        module.ThreadPoolExecutor = Pool  # type: ignore[attr-defined]
+        module.Workers = Pool  # type: ignore[attr-defined]
     build.SimpleQueue = Queue  # type: ignore[assignment,misc]
     audit.as_completed = in_order  # type: ignore[assignment]
     about = {"path": str(uv), "file": "uv", "sha256": hashlib.sha256(uv.read_bytes()).hexdigest()}

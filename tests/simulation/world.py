@@ -50,6 +50,9 @@ class Process:
     def check(self, task: Task) -> None:
         """Called when a task goes on; raises where it cannot."""
 
+    def stop(self) -> None:
+        """Called when its main task leaves a pool by an exception; the others end."""
+
 
 class World:
     """The clock, its events, and chance."""
@@ -239,7 +242,7 @@ class Future:
 
 
 class Pool:
-    """Stands in for ThreadPoolExecutor. Each job is a task from the beginning; `limit` bounds how
+    """Stands in for Workers. Each job is a task from the beginning; `limit` bounds how
     many go at a time."""
 
     def __init__(self, max_workers: int, **_: Any) -> None:
@@ -278,15 +281,14 @@ class Pool:
         """Do the jobs one after the other."""
         return map(job, jobs)
 
-    def shutdown(self, **_: Any) -> None:
-        """Forget jobs that were not started."""
-        for future in self._futures:
-            future.cancel()
-
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None and not issubclass(kind, Ended):
+            self._world.current().process.stop()
+            for future in self._futures:
+                future.cancel()
         if kind is None or not issubclass(kind, Ended):
             self._world.join([future.task for future in self._futures if future.task])
 

@@ -37,6 +37,17 @@ def test_a_build_has_begun_until_its_wheel_is_made(tmp_path: Path) -> None:
     assert Journal(tmp_path / "b.jsonl").begun_builds() == {"k1": "n1", "k2": "n1"}
 
 
+def test_a_run_without_an_end_and_an_interrupted_one_were_stopped(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "a.jsonl")
+    assert not journal.was_stopped()
+    journal.note("run started", plan="x")
+    journal.note("builder failed", reason="its run ended")
+    assert Journal(tmp_path / "b.jsonl").was_stopped()
+    for end, stopped in (({"error": "interrupted"}, True), ({"exit_code": 0}, False)):
+        journal.note("run ended", **end)
+        assert journal.was_stopped() is stopped
+
+
 def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     Journal(path).note("build started", key="k1", node="n1")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from fleetbuild import programs
 from fleetbuild.programs import run_program
+from fleetbuild.workers import Workers
 
 
 def python(code: str, within: float = 30) -> subprocess.CompletedProcess[str]:
@@ -44,3 +47,19 @@ def test_a_program_without_an_end_is_ended(code: str) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         python(code, within=0.5)
     assert time.monotonic() - began < 20
+
+
+def test_an_interrupted_pool_ends_its_programs_and_waits_for_nobody_else() -> None:
+    answered, began = threading.Event(), time.monotonic()
+    with suppress(KeyboardInterrupt), Workers(2) as pool:
+        program = pool.submit(python, "import time; time.sleep(60)", 90)
+        silent = pool.submit(answered.wait, 60)  # like a server
+        queued = pool.submit(print)
+        while not (program.running() and silent.running()):
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 20
+    assert isinstance(program.exception(0), KeyboardInterrupt)
+    assert silent.running()
+    assert queued.cancelled()
+    answered.set()

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fleetbuild.cli import options
-from fleetbuild.cli.show.text import advice, clean, count
+from fleetbuild.cli.show.text import advice
+from fleetbuild.text import clean, count
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -42,6 +42,8 @@ def status(
         fleet = steps.open_fleet(
             run, inventory, command="status", nodes=nodes, cluster=cluster, probes=not offline
         )
+        if unfinished := fleet.unfinished_run():
+            run.out.warn(unfinished)
         statuses = steps.status(run, fleet, offline=offline)
         if output.json:
             run.out.document(report.status_document(statuses))

@@ -10,7 +10,7 @@ import typer
 
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session
-from fleetbuild.cli.show.text import count
+from fleetbuild.text import count
 
 app = typer.Typer(
     help="List, check, export and remove the wheels in the store.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.cli.show.text import clean, duration, fold, troubles
+from fleetbuild.cli.show.text import duration, troubles
 from fleetbuild.models import Facts
-from fleetbuild.text import count
+from fleetbuild.text import clean, count, fold
 
 if TYPE_CHECKING:
     from rich.table import Table

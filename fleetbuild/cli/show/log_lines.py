@@ -10,17 +10,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from fleetbuild.cli.show.board import Board, Row, brief
-from fleetbuild.cli.show.text import (
-    Trouble,
-    clean,
-    count,
-    duration,
-    fold,
-    quoted,
-    shortened,
-    troubles,
-)
+from fleetbuild.cli.show.text import Trouble, duration, quoted, shortened, troubles
 from fleetbuild.models import Event, Stage, now
+from fleetbuild.text import clean, count, fold
 
 PACE = 30.0  # seconds
 _LONGEST = 160  # characters of a compiler's line
@@ -72,7 +64,6 @@ class LogLines:
         self._failed: dict[str, Trouble] = {}  # nodes that failed or did not answer
         self._silent: set[str] = set()  # nodes that the probe did not reach
         self._new: dict[str, list[str]] = {}  # nodes by what happened, until their line is printed
-        self._awaited: set[tuple[str, str | None]] = set()  # each stage of a node is shown once
 
     def take(self, event: Event, at: float) -> list[str]:
         """Return the lines for an event that the board has taken."""
@@ -87,10 +78,6 @@ class LogLines:
         if not self._verbose and event.package and event.state == "failed":
             what = _FAILED.get(event.stage, "failed")
             self._failed[event.package] = (what, event.message, event.fix, event.log)
-        if event.state == "waiting" and not self._verbose:
-            if (event.stage, event.node) in self._awaited:
-                return []
-            self._awaited.add((event.stage, event.node))
         lines = self.failed_nodes()
         last = self._told.setdefault(event.group or "", at)
         if self._is_due(event, at - last):
@@ -98,9 +85,13 @@ class LogLines:
             lines += self._lines(event, at)
         return lines
 
-    def without_end(self) -> list[str]:
-        """Return why all nodes failed, of a run that does not come to its end."""
+    def without_end(self, *, interrupted: bool = False) -> list[str]:
+        """Return why all nodes failed, and how many are left, of a run that does not end."""
         lines = troubles(self._failed)
+        nodes = {name: name in row.succeeded for row in self._board.rows() for name in row.nodes}
+        if interrupted and nodes:
+            done = sum(nodes.values())
+            lines.append(f"{done} of {count(len(nodes), 'node')} done, {len(nodes) - done} left")
         return [line if line.startswith("  ") else stamped(line) for line in lines]
 
     def failed_nodes(self) -> list[str]:
@@ -134,7 +125,7 @@ class LogLines:
         if self._failures_only:
             return event.state == "skipped"
         if event.state == "progress" or (event.node and not event.package):
-            return self._verbose or event.state == "waiting" or silent >= PACE
+            return self._verbose or silent >= PACE
         return True
 
     def _lines(self, event: Event, at: float) -> list[str]:
@@ -215,11 +206,6 @@ def _going_on(event: Event, row: Row, said: str) -> str:
     return f"{what}{where}{step}{': ' if said else ''}{shortened(brief(said), _LONGEST)}"
 
 
-def _waiting(event: Event, _: Row, __: str) -> str:
-    doing = DOING.get(event.stage, event.stage)
-    return f"{doing}: no answer from {event.node} for {event.seconds or 0:.0f} s, still waiting"
-
-
 def _warned(_: Event, __: Row, said: str) -> str:
     return f"warning: {said}"
 
@@ -246,6 +232,6 @@ _SENTENCES = {
     "started": _started,
     "ok": _ended,
     "progress": _going_on,
-    "waiting": _waiting,
+    "waiting": lambda _, __, said: said,
     "warning": _warned,
 }

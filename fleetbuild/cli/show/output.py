@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from fleetbuild.cli.hints import of_this_run
-from fleetbuild.cli.show.text import clean, wrapped
+from fleetbuild.cli.show.text import wrapped
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

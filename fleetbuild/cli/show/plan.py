@@ -21,11 +21,11 @@ from fleetbuild.cli.show.targets import (
     to_supply,
     why_for_target,
 )
-from fleetbuild.cli.show.text import advice, clean, duration, fold, troubles
+from fleetbuild.cli.show.text import advice, duration, troubles
 from fleetbuild.models import Plan, PlannedGroup, PlannedNode, PlannedTarget, PlannedWheel
 from fleetbuild.models.plan import toolkit_origin
 from fleetbuild.state import StateDir
-from fleetbuild.text import count
+from fleetbuild.text import clean, count, fold
 from fleetbuild.this_machine import INSTALL_PATH, is_this_machine, users_folder
 
 if TYPE_CHECKING:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from fleetbuild.cli.show.board import Board, Row
 from fleetbuild.cli.show.log_lines import DOING, LogLines, stamped, still_running
 from fleetbuild.cli.show.output import Output
-from fleetbuild.cli.show.text import clean, count, duration, fold, shortened
+from fleetbuild.cli.show.text import duration, shortened
+from fleetbuild.errors import Interrupted
 from fleetbuild.models import Event, OnEvent
+from fleetbuild.text import clean, count, fold
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,8 +63,8 @@ def listening(out: Output, groups: Mapping[str, Sequence[str]] | None = None) ->
     with _redrawn(out, drawn) if out.live else log.ticking():
         try:
             yield show
-        except BaseException:
-            log.say(lines.without_end())  # otherwise the summary names them next
+        except BaseException as end:  # otherwise the summary names them next
+            log.say(lines.without_end(interrupted=isinstance(end, Interrupted)))
             raise
 
 

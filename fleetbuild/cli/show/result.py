@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fleetbuild.cli.show.text import clean, duration, fold, quoted, troubles
+from fleetbuild.cli.show.text import duration, quoted, troubles
 from fleetbuild.models import NodeResult, Plan, Result, WheelResult, release_root
 from fleetbuild.models.result import LabelResult
-from fleetbuild.text import count
+from fleetbuild.text import clean, count, fold
 
 GOOD = {
     "installed": "installed",

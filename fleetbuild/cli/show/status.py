@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.cli.show.text import Trouble, ago, clean, fold, troubles
+from fleetbuild.cli.show.text import Trouble, ago, troubles
 from fleetbuild.models import NodeStatus
-from fleetbuild.text import count
+from fleetbuild.text import clean, count, fold
 
 if TYPE_CHECKING:
     from rich.table import Table

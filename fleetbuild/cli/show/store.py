@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.cli.show.text import clean, size
+from fleetbuild.cli.show.text import size
 from fleetbuild.models.stored import StoredWheel
-from fleetbuild.text import count
+from fleetbuild.text import clean, count
 
 if TYPE_CHECKING:
     from rich.table import Table

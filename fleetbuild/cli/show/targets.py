@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fleetbuild.cli.show.text import clean
 from fleetbuild.models import Plan, PlannedGroup
-from fleetbuild.text import count
+from fleetbuild.text import clean, count
 
 
 def targets_line(plan: Plan) -> str:

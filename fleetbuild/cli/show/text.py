@@ -8,25 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from fleetbuild.cli.hints import of_this_run
-from fleetbuild.text import age, clean, count, fold, natural_order
-
-__all__ = [
-    "Trouble",
-    "advice",
-    "age",
-    "ago",
-    "clean",
-    "count",
-    "duration",
-    "fold",
-    "quoted",
-    "shortened",
-    "size",
-    "troubles",
-    "with_short_symbols",
-    "wrapped",
-]
-
+from fleetbuild.text import age, clean, fold, natural_order
 
 # What happened to a node, why, what to do, and the log that says more.
 Trouble = tuple[str, str | None, str | None] | tuple[str, str | None, str | None, str | None]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetbuild.cli.show.text import clean
 from fleetbuild.extensions.catalogue.explain import describe_loss, format_estimate
 from fleetbuild.models import Plan, Tradeoff
+from fleetbuild.text import clean
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import sha256
@@ -72,6 +71,7 @@ from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import IndexSettings, index_settings, settings_of
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import count
+from fleetbuild.workers import Workers
 
 _ASKERS = 3  # of a package that dies, that are named
 _OLDER = 5  # versions that are read before the search ends
@@ -389,7 +389,7 @@ class _Checker:
         unread = [file for sha256, file in new.items() if known[sha256].needs is None]
         if (missing := self._store.missing_bytes(unread)) > _LARGE:
             self._progress(f"fetching {count(len(unread), 'file')}, {missing / 1e6:.0f} MB")
-        with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
+        with Workers(max(1, min(4, os.cpu_count() or 1))) as pool:
             read = pool.map(self._read, unread)
             self._known |= zip((file.sha256 for file in unread), read, strict=True)
 

@@ -13,12 +13,13 @@ from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.check import implied_features
 from fleetbuild.cli.show.markdown import escaped, table_lines
-from fleetbuild.cli.show.text import clean, count, fold, with_short_symbols
+from fleetbuild.cli.show.text import with_short_symbols
 from fleetbuild.extensions.check.crash import Crash
 from fleetbuild.extensions.check.machine_kinds import HERE, MachineKind
 from fleetbuild.extensions.check.report import CheckReport, CheckRow
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models.verdict import DEATHS, VERDICT_WORDS, VerdictName
+from fleetbuild.text import clean, count, fold
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from fleetbuild.cli.show.result import LABELS, label_troubles
-from fleetbuild.cli.show.text import clean, fold
 from fleetbuild.extensions.kubernetes.cluster_labels import Labelled
-from fleetbuild.text import count
+from fleetbuild.text import clean, count, fold
 
 
 def labelled_lines(labelled: Labelled) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 
 from fleetbuild import UsageError
 from fleetbuild.cli import options
-from fleetbuild.cli.show.text import count
+from fleetbuild.text import count
 
 RevokedWheelArgument = Annotated[
     str | None,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fleetbuild.cli.show.text import clean, fold
 from fleetbuild.extensions.supply.provenance import ProvenanceReport
 from fleetbuild.extensions.supply.revoke import Revoked
 from fleetbuild.models.revocation import Revocation
-from fleetbuild.text import count
+from fleetbuild.text import clean, count, fold
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -110,7 +110,7 @@ def builder_rank(name: str, facts: Facts) -> tuple[object, ...]:
 
 BUILDER_RANK = (
     "oldest libc", "open to pods", "has a compiler", "most memory", "most cores",
-    "reached directly", "less busy", "most memory", "most cores", "first of equals",
+    "reached directly", "less busy", "most memory", "most cores", "first by name",
 )  # fmt: skip
 
 

@@ -251,7 +251,9 @@ def _pinned(spec: str, text: str) -> PackageSpec:
     try:
         requirement = Requirement("==".join(map(str.strip, spec.split("=="))))
     except InvalidRequirement:
-        raise ConfigError(f"{text!r} is not a package.", _FORMS) from None
+        single = re.fullmatch(r"[\w.,[\]-]+=[\w.+!]+", spec)
+        fix = f"Write {spec.replace('=', '==')}." if single else _FORMS
+        raise ConfigError(f"{text!r} is not a package.", fix) from None
     clauses = list(requirement.specifier)
     exact = len(clauses) == 1 and clauses[0].operator == "==" and "*" not in clauses[0].version
     return PackageSpec(

@@ -60,7 +60,7 @@ class Resolution(Frozen):
     problem: str | None = None
     fix: str | None = None
     offline: bool = False  # no index could be reached: the lock is missing, not impossible
-    hidden: bool = False  # a folder with files for other machines hides the right ones
+    hidden: str = ""  # that a folder's files for other machines hide others, as a sentence
 
 
 class Source(Frozen):

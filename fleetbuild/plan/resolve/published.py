@@ -117,9 +117,8 @@ def find_published(
 
 
 def _no_wheel(request: LockRequest, answer: Resolution) -> str:
-    if answer.problem and (answer.offline or answer.hidden):
-        return answer.problem
-    return f"No wheel of it is published for {machine_of(request)}."
+    known = answer.problem if answer.offline else answer.hidden
+    return known or f"No wheel is published for {machine_of(request)}."
 
 
 def _is_variant(wheels: Sequence[LockedFile]) -> bool:

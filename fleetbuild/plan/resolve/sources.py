@@ -27,6 +27,8 @@ from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import version_key
 
+_KEY = "--package, or packages: in fleetbuild.yml"  # of a package that no file names
+_NEWEST = "the newest for this Python on the first index that has it"
 _HASH = re.compile(r"sha256=([0-9a-f]{64})")
 
 
@@ -40,6 +42,7 @@ class Sources:
         store: Store,
         *,
         never_build: bool,
+        places: Mapping[str, str],
     ) -> None:
         self.by_package = dict(local)
         self.metadata: dict[str, StaticMetadata] = {}  # run-time requirements, by package
@@ -47,6 +50,7 @@ class Sources:
         self.missing: dict[str, Resolution] = {}  # why no index has the source, by package
         self.unfetched: Resolution | None = None  # why a source could not be fetched
         self._recipes, self._store, self._never_build = recipes, store, never_build
+        self._places = places  # lines of files that name a package
         self._chosen: dict[str, Recipe] = {}  # for packages without a recipe of their own
         # Groups are made several times, and often of one Python.
         self._newest = cache(lambda name, python: newest_version(name, store.settings, python))
@@ -144,16 +148,18 @@ class Sources:
     def _problem(
         self, group: DraftGroup, lacking: Sequence[Package], published: PublishedChoices
     ) -> Resolution:
-        texts: list[str] = []
+        names: dict[str, list[str]] = {}  # by the result of their search
         newer: list[str] = []
         for package in lacking:
             choice = published.get((package.name, group.name))
             searched = f" {choice.why}" if choice else ""
-            texts.append(f"{package.name} {package.version} for {group.name}:{searched}")
+            names.setdefault(searched, []).append(f"{package.name} {package.version}")
             newest = self._newest(package.name, plain(group.python_version))
-            newer += [f"{package.name}=={newest}"] if newest not in (None, package.version) else []
+            if newest not in (None, package.version):
+                newer.append(f"{package.name}=={newest} ({self._places.get(package.name, _KEY)})")
+        texts = (f"{', '.join(each)} for {group.name}:{why}" for why, each in names.items())
         causes = [self.missing[package.name] for package in lacking]
-        ask = f"Ask for {', '.join(newer)}: the newest for this Python. Or: " if newer else ""
+        ask = f"Ask for {', '.join(newer)}: {_NEWEST}. Or: " if newer else ""
         offer = (
             "" if published else " To take a published wheel where it fits: build: {policy: auto}."
         )

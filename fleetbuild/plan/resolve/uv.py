@@ -19,7 +19,6 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,6 +37,7 @@ from fleetbuild.programs import run_program, uv_program
 from fleetbuild.store.address_secrets import hide
 from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.text import clean
+from fleetbuild.workers import Workers
 
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # glibc minors that uv knows
 _DEADLINE = 300
@@ -106,7 +106,7 @@ def _each_once(
     requests: Iterable[LockRequest], ask: Callable[[LockRequest], Resolution]
 ) -> dict[LockRequest, Resolution]:
     distinct = list(dict.fromkeys(requests))
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+    with Workers(_AT_ONCE) as pool:
         return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
@@ -125,9 +125,10 @@ def locate(
 
 
 def newest_version(name: str, settings: IndexSettings, python: str = "") -> str | None:
-    """Return the newest version of a package on the index, or None if that is unknown.
+    """Return the newest version of a package on the first index that has it, or None if unknown.
 
-    Without a Python, the newest for fleetbuild's own one.
+    A later index may have a newer one, which anybody may have put there. Without a Python, the
+    newest for fleetbuild's own one.
     """
     words = ("--python-version", python) if python else ()
     return _versions([name], settings, (), words)[1].get(canonicalize_name(name))
@@ -402,7 +403,7 @@ def _refused(
         return hidden
     if request.sources and re.search(r"has no (usable )?source distribution", said):
         return Resolution(
-            problem=f"No sdist to build it from was found in {settings.places}.",
+            problem=f"No sdist was found in {settings.places}.",
             fix=f"Name a source tree: --package '{request.sources[0]} @ ./path'. If another index "
             f"has the sdist: package_index: {{{request.sources[0]}: ADDRESS}} in fleetbuild.yml.",
         )
@@ -444,12 +445,14 @@ def _hidden_by_folder(
     pattern = f"{name.replace('-', '[-_.]')}-{glob.escape(version)}-*.whl"
     for folder in (*trees, *flat):
         if any(fnmatch(file.casefold(), pattern) for file in _wheels_in(folder)):
+            place = folder.parent if folder in trees else folder
+            hidden = f"{place} has files for other machines, which hide later indexes' files:"
+            hidden += f" none is for {machine_of(request)}."
             return Resolution(
-                problem=f"{folder} has files of {name} {version} for other machines, which hide"
-                f" the files of later indexes: none is for {machine_of(request)}.",
+                problem=f"{name} {version}: {hidden}",
                 fix="Add the file for this machine to that folder, or name the index that has it in"
                 f" fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
-                hidden=True,
+                hidden=hidden,
             )
     return None
 
@@ -502,7 +505,7 @@ def _refuse_unknown(named: Sequence[str], said: str, settings: IndexSettings, py
         newest = newest_version(name, settings, python)
         raise ResolutionError(
             f"{name} {match[2]} is not on the index"
-            + (f"; the newest is {newest}." if newest else "."),
+            + (f"; the newest on the first index that has it is {newest}." if newest else "."),
             f"If you mean this {name}, ask for {name}=={newest}; else check the spelling."
             if newest
             else "Ask for another version.",

@@ -40,7 +40,7 @@ def test_other_nodes_of_a_step_serve_while_one_waits(fleet: FakeFleet) -> None:
     result = apply(fleet)
     assert states(result) == "+++++++"
     (waiting,) = [event for event in fleet.told if event.state == "waiting"]
-    assert (waiting.node, waiting.message) == ("avx-1", "waiting for avx-1 (40 s)")
+    assert (waiting.node, waiting.message) == ("avx-1", "avx-1 is still installing (40 s)")
     assert (waiting.group, waiting.stage) == (FIVE.name, "install")
     served = next(
         e for e in fleet.told if (e.stage, e.state, e.node) == ("activate", "ok", "avx2-1")

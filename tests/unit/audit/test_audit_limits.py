@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import signal
@@ -15,6 +16,7 @@ from fleetbuild.audit import audit_wheel, limited_process, pieces
 from fleetbuild.audit.downloads import audit_download
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.audit.wheel import audit_elf, audit_here
+from fleetbuild.workers import Workers
 from tests.factories.elf import make_elf
 from tests.factories.files import demo_wheel
 
@@ -76,13 +78,21 @@ def limited(code, wheel=20, **seconds):
 
 @pytest.mark.usefixtures("new_reader")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_process_says_nothing_about_the_wheel(tmp_path, monkeypatch, number):
+def test_a_signal_to_the_process_does_not_change_its_answer(tmp_path, monkeypatch, number):
     wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
-    ended = f"import os, signal; signal.signal({number:d}, signal.SIG_DFL)"
-    ended += f"; os.kill(os.getpid(), {number:d})"  # pending until main, as if sent while it starts
-    monkeypatch.setattr(limited_process, "_COMMAND", f"{ended}; {limited_process._COMMAND}")
-    with pytest.raises(KeyboardInterrupt):
-        audit_wheel(wheel)
+    sent = f"import os; os.kill(os.getpid(), {number:d})"  # as to the terminal's whole group
+    monkeypatch.setattr(limited_process, "_COMMAND", f"{sent}; {limited_process._COMMAND}")
+    assert audit_wheel(wheel).problems == ()
+
+
+@pytest.mark.usefixtures("new_reader")
+def test_an_interrupted_pool_ends_the_process(tmp_path, monkeypatch):
+    wheel = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
+    monkeypatch.setattr(limited_process, "_COMMAND", "import time; time.sleep(60)")
+    with contextlib.suppress(KeyboardInterrupt), Workers(1, grace=20) as pool:
+        reading = pool.submit(audit_wheel, wheel)
+        raise KeyboardInterrupt
+    assert isinstance(reading.exception(0), KeyboardInterrupt)
 
 
 @pytest.mark.usefixtures("new_reader")
@@ -97,16 +107,6 @@ def test_one_process_reads_one_wheel_after_the_other(tmp_path, monkeypatch):
         assert audit_download(one, "demo", "1.0+cpu.avx") == ()
         assert second_owners([one]) == ()
     assert started == [1]
-
-
-@pytest.mark.usefixtures("new_reader")
-def test_a_process_that_ended_while_it_waited_is_replaced(tmp_path):
-    one = demo_wheel(tmp_path, files={"demo/a.so": make_elf(b"\xc3")})
-    found = audit_wheel(one)
-    (reader,) = limited_process._idle
-    os.kill(reader._child.pid, signal.SIGINT)  # as by Ctrl-C, which this process survived
-    reader._child.wait()
-    assert audit_wheel(one) == found
 
 
 @pytest.mark.usefixtures("new_reader")

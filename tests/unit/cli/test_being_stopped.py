@@ -18,7 +18,7 @@ from tests.factories.processes import left_behind
 
 # An apply in the middle of a playbook: the fleet is made up, its first playbook is a real one.
 PROGRAM = """
-import fcntl, os, signal, sys, termios, threading
+import fcntl, os, signal, sys, termios
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,11 +36,11 @@ from fleetbuild.cli.show.progress import listening
 from tests.factories.fleets import facts
 from tests.factories.runs import FakeFleet, FakeStore, group, plan
 
-folder, stopping = Path(sys.argv[1]), threading.Event()
+folder = Path(sys.argv[1])
 
 def slow(name):
     inventory = folder / "hosts.yml"
-    Playbooks(inventory=str(inventory), state_dir=folder / "state", stopping=stopping.is_set).run(
+    Playbooks(inventory=str(inventory), state_dir=folder / "state").run(
         str(folder / "slow.yml"), limit=["here"], extravars={}, on_event=lambda event: None)
 
 @cli.app.command()
@@ -50,9 +50,7 @@ def stopped(_: str) -> None:
         fleet = FakeFleet({"avx-1": facts("avx")}, FakeStore(folder / "store"), during=slow)
         made = plan(group("avx", ["avx-1"]))
         with listening(run.out, made.changes) as told:
-            a_run = fleet.run(made, folder / "state")
-            tools = replace(a_run.tools, stop=stopping.set)
-            carry_out(replace(a_run, tools=tools, on_event=told))
+            carry_out(replace(fleet.run(made, folder / "state"), on_event=told))
 
 cli.app.registered_commands = [each for each in cli.app.registered_commands
                                if each.callback is stopped or each.callback.__name__ == "facts"]
@@ -109,7 +107,7 @@ def ended_well(folder: Path, process: subprocess.Popen[bytes]) -> None:
     assert not (folder / "state" / "logs" / "traceback.txt").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_signal_ends_an_apply_as_ctrl_c_does(
     folder: Path, number: signal.Signals, times: int

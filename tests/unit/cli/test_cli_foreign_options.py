@@ -10,6 +10,7 @@ from typer.testing import Result
 from fleetbuild.cli.options import NodeOptions
 from fleetbuild.cli.session import read_secrets
 from fleetbuild.errors import UsageError
+from fleetbuild.journal import Journal
 from fleetbuild.models import NodeResult, NodeStatus
 from fleetbuild.models import Result as RunResult
 
@@ -54,7 +55,10 @@ def test_status_tells_drift_by_its_exit_code(
     }
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: found)
     assert run("status", FLEET, "--detailed-exitcode").exit_code == code
-    assert run("status", FLEET).exit_code == (3 if "gone" in states else 0)
+    Journal(Path(".fleetbuild/journal/a.jsonl")).note("run started")  # and killed
+    result = run("status", FLEET)
+    assert result.exit_code == (3 if "gone" in states else 0)
+    assert "stopped before its end. To go on with it: fleetbuild apply\n" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -90,26 +94,12 @@ def test_unsupported_options_are_answered_with_the_right_command(
     ("words", "refusal", "values"),
     [
         (("emit", "foo"), "emit does not accept 'foo' as a kind", "Use one of: k8s, helm, labels,"),
-        (
-            ("emit", "k8s", "--way", "a"),
-            "emit k8s does not accept 'a' as --way",
-            "Use one of: hostpath, image, volume,",
-        ),
-        (
-            ("plan", FLEET, "--timeout", "x"),
-            "plan does not accept this value as --timeout",
-            "Use a number of sec",
-        ),
-        (
-            ("plan", FLEET, "--timeout", "inf"),
-            "plan does not accept this value as --timeout",
-            "Use a number of sec",
-        ),
-        (
-            ("verify", FLEET, "-f0"),
-            "verify does not accept this value as --forks",
-            "Use a whole number, 1 or more.",
-        ),
+        (("emit", "k8s", "--way", "a"), "k8s does not accept 'a' as --way", "one of: hostpath, im"),
+        (("plan", FLEET, "--timeout", "x"), "plan does not accept this value as --t", "a number"),
+        (("plan", FLEET, "r.txt"), "plan takes one argument, and r.txt is another", "-r r.txt"),
+        (("apply", FLEET, "a==1", "b"), "apply takes one argument, and a==1 is", "--package a==1"),
+        (("plan", FLEET, "--package", "a=1"), "'a=1' is not a package", "Write a==1."),
+        (("verify", FLEET, "-f0"), "verify does not accept this value as --forks", "Use a whole"),
     ],
 )
 def test_an_invalid_value_is_answered_with_the_valid_ones(
@@ -118,8 +108,8 @@ def test_an_invalid_value_is_answered_with_the_valid_ones(
     result = run(*words)
     assert result.exit_code == 2
     error, fix = result.stderr.splitlines()
-    assert error == f"error: fleetbuild {refusal}."
-    assert fix.startswith(f"fix: {values}")
+    assert refusal in error
+    assert values in fix
 
 
 @pytest.mark.parametrize("words", [("-i", ""), ("--inventory=",)])

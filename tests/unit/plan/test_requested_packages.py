@@ -9,6 +9,7 @@ import pytest
 
 from fleetbuild.errors import ConfigError, ResolutionError
 from fleetbuild.models import Config
+from fleetbuild.plan.explain import explain_group
 from fleetbuild.plan.plan_fleet import plan_fleet
 from fleetbuild.plan.resolve.requirement_files import read_requirement_files
 from tests.factories.elf import make_elf
@@ -136,15 +137,21 @@ def test_what_files_list_is_taken_as_published_where_it_runs(site):
 def test_a_group_without_wheel_and_sdist_is_blocked_alone(site):
     make_wheel(site / "files", "native", "1.0", "cp311-cp311-manylinux_2_17_x86_64")
     make_wheel(site / "files", "native", "1.1", "cp313-cp313-manylinux_2_17_x86_64")
-    (site / "r.txt").write_text("native==1.0\n")
+    make_wheel(site / "files", "other", "1.0", "cp311-cp311-manylinux_2_17_x86_64")
+    (site / "r.txt").write_text("native==1.0\nother==1.0\n")
     fleet = {"a": facts(), "b": facts(pythons=(python("3.13.1"),))}
     made = plan(fleet=fleet, requirements=["r.txt"])
     assert {name: node.state for name, node in made.nodes.items()} == {"a": "ok", "b": "blocked"}
     assert made.nodes["b"].reason == (
-        "native 1.0 for cpu-avx2-cp313: No wheel of it is published for Python 3.13 (cp313) on"
-        f" x86_64 with glibc 2.36. No sdist to build it from was found in {site / 'files'}."
+        "native 1.0, other 1.0 for cpu-avx2-cp313: No wheel is published for Python 3.13 (cp313) on"
+        f" x86_64 with glibc 2.36. No sdist was found in {site / 'files'}."
     )
-    assert made.nodes["b"].fix.startswith("Ask for native==1.1: the newest for this Python. Or:")
+    assert made.nodes["b"].fix.startswith(
+        f"Ask for native==1.1 ({Path('r.txt').absolute()}, line 1): the newest for this Python on"
+        " the first index that has it. Or:"
+    )
+    story = explain_group(made, {}, "cpu-avx2-cp313")
+    assert "\n".join(story).count(made.nodes["b"].reason) == 1
     assert (made.exit_code, made.lock) == (4, "complete")
 
 
@@ -155,7 +162,7 @@ def test_policy_published_names_each_missing_wheel_once(site):
     fleet = {"a": facts("avx2"), "b": facts("avx")}
     made = plan("native", "pkg", "dep", fleet=fleet, config=config)
     assert made.nodes["a"].reason == (
-        "pkg 2.0 for cpu-avx2-cp311: No wheel of it is published for Python 3.11 (cp311) on x86_64"
+        "pkg 2.0 for cpu-avx2-cp311: No wheel is published for Python 3.11 (cp311) on x86_64"
         " with glibc 2.36. Nothing is built, because build.policy is published."
     )
     reason = made.nodes["b"].reason

@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fleetbuild.errors import FleetbuildError
@@ -18,6 +17,7 @@ from fleetbuild.extensions.kubernetes.api.client import Client, path_of
 from fleetbuild.extensions.kubernetes.api.errors import NoResponse, Refusal, as_error, forbidden
 from fleetbuild.extensions.kubernetes.manifests.names import is_subdomain
 from fleetbuild.models.problem import Problem
+from fleetbuild.workers import Workers
 
 PODS = ("api", "v1", "pods")
 _AT_ONCE = 8
@@ -51,7 +51,7 @@ def releases_of_pods(
 
     A Node whose pods could not be listed has the problem instead.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with Workers(_AT_ONCE) as pool:
         mounted = pool.map(lambda node: _on_node(client, node, root), nodes)
         return {node: uses for node, uses in zip(nodes, mounted, strict=True) if uses}
 

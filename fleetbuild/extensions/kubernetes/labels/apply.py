@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -32,6 +31,7 @@ from fleetbuild.extensions.kubernetes.labels.release_labels import (
     is_label_of,
     is_release_label,
 )
+from fleetbuild.workers import Workers
 
 AT_ONCE = 8
 _READINGS = 5  # of a Node; a heartbeat between reading and patching is rare, five in a row are not
@@ -102,7 +102,7 @@ def label_nodes(
     """Set the wanted labels of each Node; a failure does not stop the others."""
     health = _ServerHealth()
     one = partial(_label, client, labelling, health)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with Workers(AT_ONCE) as pool:
         outcomes = pool.map(one, (nodes[name] for name in wanted), wanted.values())
         return dict(zip(wanted, outcomes, strict=True))
 

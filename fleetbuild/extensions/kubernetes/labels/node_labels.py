@@ -26,9 +26,10 @@ DEFAULT_DOMAIN = "fleetbuild.dev"
 
 _SCRIPT_HEADER = """\
 Sets labels, one line per node: its hardware (class, isa), and its release if a verified one serves,
-so that pods which mount the release are scheduled there. Which release serves is the node's last
-answer. It can run any number of times and changes no label outside {domain}/. It needs kubectl and
-a login that may label nodes:
+so that pods which mount the release are scheduled there. KEY- removes what an earlier run may have
+set for a release that does not serve any more; of a label that is not there, kubectl only says so.
+Which release serves is the node's last answer. It can run any number of times and changes no label
+but these of {domain}/. It needs kubectl and a login that may label nodes:
     sh labels.sh
 """
 

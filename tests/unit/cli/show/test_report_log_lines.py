@@ -127,11 +127,22 @@ def test_the_output_of_a_compiler_is_lines_without_escapes_and_told_once() -> No
     ]
 
 
-def test_a_silent_node_is_logged() -> None:
-    waiting = {"group": "g", "node": "n1", "message": "waiting for n1 (40 s)", "seconds": 40}
-    assert Log()("install", "waiting", **waiting) == [
-        "g: installing: no answer from n1 for 40 s, still waiting"
+def test_nodes_at_a_long_step_are_logged_at_intervals() -> None:
+    log, waiting = Log(), {"group": "g", "message": "n1 is still copying wheels (40 s)"}
+    log("install", "started", group="g", nodes=NODES)
+    assert log("install", "waiting", after=PACE, node="n1", **waiting) == [
+        "g: n1 is still copying wheels (40 s)"
     ]
+    assert log("install", "waiting", node="n2", **waiting) == []
+
+
+def test_an_interrupted_run_says_how_many_nodes_are_done() -> None:
+    log = Log()
+    log("check", "ok", group="g", node="n1", message="up to date")
+    log("activate", "ok", group="g", node="n2")
+    assert log.lines.without_end() == []
+    (said,) = log.lines.without_end(interrupted=True)
+    assert unstamped(said) == "2 of 200 nodes done, 198 left"
 
 
 def test_a_terminal_shows_only_failures_and_warnings_as_lines() -> None:

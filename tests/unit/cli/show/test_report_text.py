@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetbuild.cli.show.text import age, clean, duration, fold, size, with_short_symbols
-from fleetbuild.text import count
+from fleetbuild.cli.show.text import duration, size, with_short_symbols
+from fleetbuild.text import age, clean, count, fold
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_a_wheel_for_any_with_machine_code_is_not_taken_as_pure(site):
 def test_a_package_with_wheels_of_other_kinds_alone_names_the_ways_out(site):
     make_wheel(site / "files", "only", tag="cp311-cp311-manylinux_2_17_x86_64")
     made = plan({"a": facts()}, "only==1.0")
-    assert made.nodes["a"].reason.startswith("only 1.0 for cpu-avx2-cp311: No sdist to")
+    assert made.nodes["a"].reason.startswith("only 1.0 for cpu-avx2-cp311: No sdist was")
     assert "build: {policy: auto}" in made.nodes["a"].fix
 
 
@@ -275,7 +275,7 @@ def test_a_package_that_cannot_be_built_is_blocked_with_its_reason(site):
     config = Config.model_validate({"build": {"policy": "auto"}})
     make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_aarch64")
     tried = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
-    assert tried.nodes["a"].fix.startswith("No wheel of it is published for Python 3.11")
+    assert tried.nodes["a"].fix.startswith("No wheel is published for Python 3.11")
     make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_x86_64")
     taken = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
     assert taken.groups[0].wheels[0].action == "published"
@@ -285,7 +285,7 @@ def test_a_package_that_cannot_be_built_is_blocked_with_its_reason(site):
 @pytest.mark.parametrize("policy", ["targeted", "auto", "published"])
 def test_a_version_that_no_index_has_is_refused_whatever_the_policy(policy):
     config = Config.model_validate({"build": {"policy": policy}})
-    with pytest.raises(ResolutionError, match=r"dep 9.9 is not on the index; the newest is 1.0"):
+    with pytest.raises(ResolutionError, match=r"dep 9.9 is not on the index; .* is 1.0"):
         plan({"a": facts()}, "dep==9.9", config=config)
 
 
@@ -445,7 +445,7 @@ def test_unclear_package_requests_are_errors(site):
         plan(fleet, "mine @ files/pkg-1.0.tar.gz")
     with pytest.raises(ConfigError, match="listed twice"):
         plan(fleet, "pkg==1.0", "files/pkg-1.0.tar.gz")
-    with pytest.raises(ResolutionError, match=r"pkg 9 is not on the index; the newest is 1\.0"):
+    with pytest.raises(ResolutionError, match=r"pkg 9 is not on the index; .* is 1\.0"):
         plan(fleet, "pkg==9")
 
 

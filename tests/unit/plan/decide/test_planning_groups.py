@@ -164,7 +164,7 @@ def test_among_nodes_of_a_size_those_reached_directly_build_and_then_those_with_
     assert first() == ("behind", "most memory")  # a bastion costs less than a slow build
     fleet["old"] = facts(libc="2.28", toolchain={})
     assert first() == ("old", "oldest libc")
-    assert planned({"a": facts(), "b": facts()}).groups[0].wheels[0].why_there == "first of equals"
+    assert planned({"a": facts(), "b": facts()}).groups[0].wheels[0].why_there == "first by name"
 
 
 def test_a_member_with_ensurepip_builds_before_one_that_has_to_get_it():
