@@ -155,14 +155,26 @@ def test_a_server_that_serves_only_tags_and_branches_works(forge, tmp_path, monk
 
     def picky(command, **more):
         ran.append(command)
-        refused = "--depth" in command and "fetch" in command
+        refused = "fetch" in command and command[-1] == first
         return real(["false"] if refused else command, **more)
 
     monkeypatch.setattr("fleetbuild.store.git.run_program", picky)
     address = (forge / "pkg").as_uri()
     pack_commit(address, first, tmp_path / "x", "p", submodules=False, mirrors={})
     assert names(tmp_path / "x") == ["p/build/kept.c", "p/pyproject.toml"]
-    assert any("+refs/tags/*:refs/tags/*" in command for command in ran)
+    (every,) = (command for command in ran if "+refs/tags/*:refs/tags/*" in command)
+    assert "--depth" in every  # which git refuses for a server without git: it has no limit
+
+
+def test_all_that_git_fetches_of_a_repository_has_one_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("fleetbuild.programs.MOST_FILE", 60_000)
+    repository = make_repository(tmp_path / "large", {"a": os.urandom(20_000).hex(), "b": ""})
+    git(repository, "config", "core.compression", "0")
+    (repository / "b").write_bytes(os.urandom(40_000))
+    git(repository, "commit", "-q", "-a", "-m", "b")
+    commit = git(repository, "rev-parse", "HEAD")
+    with pytest.raises(InstallError, match="was not fetched: it takes more than 8192 MB"):
+        pack_commit(repository.as_uri(), commit, tmp_path / "x", "p", submodules=True, mirrors={})
 
 
 def test_an_interrupted_git_is_not_retried(forge, tmp_path, monkeypatch):
