@@ -167,14 +167,12 @@ def test_a_server_that_serves_only_tags_and_branches_works(forge, tmp_path, monk
 
 
 def test_all_that_git_fetches_of_a_repository_has_one_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("fleetbuild.programs.MOST_FILE", 60_000)
-    repository = make_repository(tmp_path / "large", {"a": os.urandom(20_000).hex(), "b": ""})
-    git(repository, "config", "core.compression", "0")
-    (repository / "b").write_bytes(os.urandom(40_000))
-    git(repository, "commit", "-q", "-a", "-m", "b")
-    commit = git(repository, "rev-parse", "HEAD")
+    monkeypatch.setattr("fleetbuild.programs.MOST_FILE", 50_000)
+    files = {name: os.urandom(30_000).hex() for name in "ab"}  # of each, half is left when packed
+    repository = make_repository(tmp_path / "large", files)
+    place, commit = repository.as_uri(), git(repository, "rev-parse", "HEAD")
     with pytest.raises(InstallError, match="was not fetched: it takes more than 8192 MB"):
-        pack_commit(repository.as_uri(), commit, tmp_path / "x", "p", submodules=True, mirrors={})
+        pack_commit(place, commit, tmp_path / "x", "p", submodules=True, mirrors={})
 
 
 def test_an_interrupted_git_is_not_retried(forge, tmp_path, monkeypatch):
