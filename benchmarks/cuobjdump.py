@@ -26,7 +26,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from benchmarks.baselines import ROOT, say, table
-from fleetbuild.audit.elf import MAGIC, read_elf
+from fleetbuild.audit.elf import MAGIC, Elf
 from fleetbuild.audit.fatbin import containers
 from fleetbuild.audit.wheel import audit_elf
 from fleetbuild.files import write_atomically
@@ -152,7 +152,7 @@ def read(path: Path) -> tuple[Listing, tuple[str, ...], list[tuple[str, bytes]]]
     """Return what fleetbuild reads in a file and could not read, and code in unusual places."""
     with path.open("rb") as file:
         data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        sections = read_elf(data).gpu_sections
+        sections = Elf(data).gpu_sections
         entries = Counter(code.spelled for each in containers(data, sections) for code in each)
         audit = audit_elf(path.name, data)
         hidden = list(elsewhere(data, sections))

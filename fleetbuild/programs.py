@@ -21,7 +21,8 @@ from fleetbuild.workers import POLL, check_stopped
 
 OLDEST_UV = (0, 9, 5)  # the first that knows PyTorch's index for CUDA 13
 MOST_MEMORY = 2 << 30  # uv takes less than a quarter of it for some 500 packages
-MOST_OUTPUT = 64 << 20
+MOST_FILE = 8 << 30  # what git fetches of a repository is one file
+MOST_OUTPUT = 16 << 20  # git's list of 180,000 files; a lock of 400 packages takes a hundredth
 MOST_ERRORS = 1 << 20  # the end is kept, where programs say why they fail
 
 
@@ -44,11 +45,11 @@ def run_program(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        restore_signals=False,  # so that a file that is too large is an error, and no SIGXFSZ
     ) as child:
         try:
-            allowed = resource.getrlimit(resource.RLIMIT_DATA)[1]
-            most = MOST_MEMORY if allowed == resource.RLIM_INFINITY else min(MOST_MEMORY, allowed)
-            resource.prlimit(child.pid, resource.RLIMIT_DATA, (most, most))
+            _limit(child.pid, resource.RLIMIT_DATA, MOST_MEMORY)
+            _limit(child.pid, resource.RLIMIT_FSIZE, MOST_FILE)
             out, errors = _read(child, command, ends, within)
             code = child.wait(max(0.1, ends - time.monotonic()))
         except BaseException:
@@ -59,6 +60,13 @@ def run_program(
         return subprocess.CompletedProcess(command, 1, "", said)
     texts = (bytes(stream).decode("utf-8", "replace") for stream in (out, errors))
     return subprocess.CompletedProcess(command, code, *texts)
+
+
+def _limit(pid: int, kind: int, most: int) -> None:
+    """Let a program use so much, or what this process may use if that is less."""
+    allowed = resource.getrlimit(kind)[1]
+    most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+    resource.prlimit(pid, kind, (most, most))
 
 
 @cache

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from fleetbuild.audit.elf import DAMAGED
+
 MIB = 1024 * 1024
 MAX_MEMBERS = 200_000
 MAX_TOTAL = 16 * 1024 * MIB  # the largest CUDA wheels unpack to 3 GiB
@@ -31,10 +33,9 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _CHUNK = MIB
 _UTF8, _UNICODE_NAME = 0x800, 0x7075  # a flag of a member, and an extra field, since Python 3.12
 
-# Exceptions that zipfile raises for a damaged archive.
+# Exceptions for a damaged archive, or a damaged file in it.
 BROKEN = (
-    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, OSError, ValueError,
-    RuntimeError, NotImplementedError,
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, OSError, RuntimeError, *DAMAGED,
 )  # fmt: skip
 
 

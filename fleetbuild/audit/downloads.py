@@ -17,7 +17,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit.archive import BROKEN, Archive, opened_here
 from fleetbuild.audit.content import announced_files, content_problems, tag_problems
-from fleetbuild.audit.elf import MAGIC, BrokenElf, search_paths_of
+from fleetbuild.audit.elf import MAGIC, Elf
 from fleetbuild.audit.entry_points import Unclear, info_folder
 from fleetbuild.audit.limited_process import SECONDS, read_apart, seconds_for, too_much
 from fleetbuild.audit.metadata import same
@@ -58,8 +58,8 @@ def audit_here(path: Path, name: str, version: str, allowed: Iterable[str]) -> t
 def _search_paths(archive: Archive, allowed: Iterable[str]) -> Iterator[str]:
     for name in archive.names:
         if archive.head(name) == MAGIC and not any(fnmatchcase(name, each) for each in allowed):
-            with suppress(BrokenElf, *BROKEN), archive.mapped(name) as data:
-                yield from search_path_problems(name, search_paths_of(data))
+            with suppress(*BROKEN), archive.mapped(name) as data:
+                yield from search_path_problems(name, Elf(data).search_paths)
 
 
 class Contents(NamedTuple):

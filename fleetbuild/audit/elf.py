@@ -1,9 +1,9 @@
 """Read an ELF file within limits: architecture, libraries, symbol versions, code, functions.
 
-In: bytes. Out: an `Elf`, or BrokenElf. What the loader reads counts: segments and the dynamic table
-come before sections, which a file may lack or forge. A hostile file may name one section 60,000
-times, chain records in a circle, or contain endless strings; common ELF libraries do not guard
-against that.
+In: bytes. Out: an `Elf`, or one of DAMAGED. What the loader reads counts: segments and the dynamic
+table come before sections, which a file may lack or forge. A hostile file may name one section
+60,000 times, chain records in a circle, or contain endless strings; common ELF libraries do not
+guard against that.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class BrokenElf(ValueError):
     """The file starts like an ELF file but is damaged."""
 
 
+# What reading any part of a damaged file raises: an offset may be any 64 bits.
+DAMAGED = (ValueError, struct.error, OverflowError)
+
+
 class Section(NamedTuple):
     """A section header."""
 
@@ -102,11 +106,11 @@ class Symbol(NamedTuple):
 
 
 class Elf:
-    """An ELF file. Each part is read when it is asked for; raises BrokenElf if it is damaged."""
+    """An ELF file. Each part is read when it is asked for; raises one of DAMAGED."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        if len(data) < 20:
+        if len(data) < _HEADER.size:
             raise BrokenElf("it ends before its headers do")
         (machine,) = struct.unpack_from("<H" if data[5] != 2 else ">H", data, 18)
         self.arch = _MACHINES.get(machine, f"machine {machine}")
@@ -360,30 +364,6 @@ class Elf:
             if not following:
                 return
             at += following
-
-
-def read_elf(data: bytes) -> Elf:
-    """Read an ELF file's headers; raises BrokenElf if it is damaged."""
-    try:
-        return Elf(data)
-    except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
-        raise BrokenElf("it ends before its headers do") from error
-
-
-def needed_by(data: bytes) -> tuple[str, ...]:
-    """Return only the libraries that an ELF file is linked with."""
-    try:
-        return Elf(data).needed
-    except (struct.error, OverflowError) as error:
-        raise BrokenElf("it ends before its headers do") from error
-
-
-def search_paths_of(data: bytes) -> tuple[str, ...]:
-    """Return only the folders in which an ELF file looks for its libraries."""
-    try:
-        return Elf(data).search_paths
-    except (struct.error, OverflowError) as error:
-        raise BrokenElf("it ends before its headers do") from error
 
 
 def _isa_needed(properties: bytes) -> int:

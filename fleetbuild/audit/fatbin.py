@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from fleetbuild.audit.elf import MAGIC, BrokenElf, read_elf
+from fleetbuild.audit.elf import DAMAGED, MAGIC, Elf
 from fleetbuild.audit.models import Kernels
 from fleetbuild.audit.pieces import find
 from fleetbuild.hardware.gpus import sm_order
@@ -147,9 +147,9 @@ def gpu_code(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Gp
 def kernels_of(cubin: bytes) -> frozenset[str]:
     """Return the kernels of machine code for a GPU; empty if it is damaged."""
     try:
-        elf = read_elf(cubin)
+        elf = Elf(cubin)
         names = {elf.section_name(section) for section in elf.sections}
-    except (BrokenElf, struct.error, OverflowError):
+    except DAMAGED:
         return frozenset()
     code = {name.removeprefix(".text.") for name in names if name.startswith(".text.")}
     # Kernels have parameters; what else has code is called by them.
@@ -174,9 +174,9 @@ def _variant(cubin: bytes) -> str:
     try:
         notes = [
             cubin[section.offset : section.offset + section.size]
-            for section in read_elf(cubin).named(".note.nv.tkinfo")
+            for section in Elf(cubin).named(".note.nv.tkinfo")
         ]
-    except (BrokenElf, struct.error, OverflowError):
+    except DAMAGED:
         return ""
     found = (_ARCH_OPTION.search(note) for note in notes)
     return next((match[1].decode("ascii") for match in found if match), "")

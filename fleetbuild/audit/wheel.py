@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import stat
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -15,8 +14,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from fleetbuild.audit import aarch64, x86
 from fleetbuild.audit.archive import BROKEN, Archive, Folder, opened_here
 from fleetbuild.audit.content import content_problems, tag_problems
-from fleetbuild.audit.elf import MAGIC, BrokenElf, needed_by, read_elf
-from fleetbuild.audit.fatbin import BrokenFatbin, gpu_needs, kernels_of, sm_of
+from fleetbuild.audit.elf import MAGIC, Elf
+from fleetbuild.audit.fatbin import gpu_needs, kernels_of, sm_of
 from fleetbuild.audit.functions import Functions
 from fleetbuild.audit.level_names import is_dispatcher
 from fleetbuild.audit.limited_process import (
@@ -117,9 +116,9 @@ def libraries_here(path: Path) -> tuple[str, ...]:
             for name in archive.names:
                 if archive.head(name) == MAGIC:
                     with archive.mapped(name) as data:
-                        needed.update(needed_by(data))
+                        needed.update(Elf(data).needed)
             return tuple(sorted(needed.difference(PurePosixPath(n).name for n in archive.names)))
-    except (*BROKEN, BrokenElf):
+    except BROKEN:
         return ()
 
 
@@ -147,22 +146,13 @@ def read_elfs(archive: Archive | Folder, problems: list[str]) -> Iterator[ElfAud
             yield elf
         except (TooMuchError, MemoryError):
             problems.append(f"{name} {too_much(seconds)}")
-        except (BrokenElf, BrokenFatbin) as error:
-            problems.append(f"{name} is damaged: {error}")
         except BROKEN as error:
-            problems.append(f"{name} cannot be unpacked: {error}")
+            problems.append(f"{name} cannot be read: {error}")
 
 
 def audit_elf(path: str, data: bytes) -> ElfAudit:
-    """Return what an ELF file needs; raises BrokenElf or BrokenFatbin if it is damaged."""
-    try:
-        return _audit_elf(path, data)
-    except (struct.error, OverflowError) as error:  # an offset may be any 64 bits
-        raise BrokenElf("it ends before its headers do") from error
-
-
-def _audit_elf(path: str, data: bytes) -> ElfAudit:
-    elf = read_elf(data)
+    """Return what an ELF file needs; raises one of DAMAGED."""
+    elf = Elf(data)
     gpu = gpu_needs(data, elf.gpu_sections)
     sm = sm_of(data)
     own = (Kernels(codes=(sm,), names=tuple(sorted(kernels_of(data)))),) if sm else ()

@@ -5,6 +5,7 @@ In: a repository's address and a ref. Out: a commit, one of its files, or an arc
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from fleetbuild.audit.archive import is_bomb
 from fleetbuild.errors import InstallError, ResolutionError
-from fleetbuild.programs import run_program
+from fleetbuild.programs import MOST_FILE, run_program
 from fleetbuild.store.address_secrets import without_login
 from fleetbuild.store.pack import pack_tree
 from fleetbuild.store.sources import MAX_BYTES, MAX_MEMBERS
@@ -27,11 +28,16 @@ _OF_A_CALLER = {
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_CONFIG",
     "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE",
 }  # fmt: skip
-_SETTINGS = ("core.autocrlf=false", "core.hooksPath=/dev/null", "advice.detachedHead=false")
+_SETTINGS = (
+    "core.autocrlf=false", "core.hooksPath=/dev/null", "advice.detachedHead=false",
+    "fetch.unpackLimit=1",  # all that is fetched is one file, which has a limit
+)  # fmt: skip
+_WHOLE = "2147483647"  # git's depth of a whole history; a server without git knows no depth
+_BY_HAND = "Name another ref or repository; or pack it by hand, and name the archive."
 
 
 class _Ended(InstallError):
-    """git was ended by a signal such as Ctrl-C, so no other way of fetching is tried."""
+    """Ctrl-C or a limit ended git, so no other way of fetching is tried."""
 
 
 def find_commit(address: str, ref: str, mirrors: Mapping[str, str]) -> str:
@@ -86,12 +92,12 @@ def pack_commit(
             git.run("remote", "add", "--", "origin", url)
             _fetch(git, wanted)
             sizes = git.sizes(wanted)
-            files, size = files + len(sizes) + 1, size + sum(sizes)
+            files, size = files + len(sizes) + 1, size + sum(sizes) + git.packed()
             if files > MAX_MEMBERS or size > MAX_BYTES or is_bomb(sum(sizes), git.packed()):
                 raise InstallError(
                     f"The source in {without_login(address)} is not unpacked: it has {files} files"
                     f" of {size >> 20} MB, too much for so small a fetch, or for a source.",
-                    "Name another ref or repository; or pack it by hand, and name the archive.",
+                    _BY_HAND,
                 )
             git.run("checkout", "--quiet", "--detach", wanted)
             waiting += git.submodules() if submodules else ()
@@ -105,9 +111,8 @@ def _fetch(git: _Git, commit: str) -> None:
         raise
     except InstallError:
         # Some servers only serve tags and branches, not single commits.
-        git.run(
-            "fetch", "--quiet", "origin", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
-        )
+        every = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+        git.run("fetch", "--quiet", "--depth", _WHOLE, "origin", *every)
 
 
 @dataclass(frozen=True)
@@ -130,19 +135,21 @@ class _Git:
             ) from None
         except subprocess.TimeoutExpired:
             raise _unreachable(self.address, f"no answer within {within} s") from None
-        if done.returncode < 0:
-            raise _Ended(
-                f"The source in {without_login(self.address)} was not fetched: git was ended by "
-                f"signal {-done.returncode}.",
-                "Run this again.",
-            )
+        too_large = os.strerror(errno.EFBIG) in done.stderr
+        if done.returncode < 0 or (done.returncode > 0 and too_large):
+            why, fix = f"git was ended by signal {-done.returncode}", "Run this again."
+            if too_large:
+                why, fix = f"it takes more than {MOST_FILE >> 20} MB", _BY_HAND
+            source = f"The source in {without_login(self.address)}"
+            raise _Ended(f"{source} was not fetched: {why}.", fix)
         if done.returncode != 0:
             raise _unreachable(self.address, done.stderr)
         return done.stdout
 
     def sizes(self, commit: str) -> list[int]:
         """Return the sizes of the files of a commit, without unpacking any."""
-        listed = self.run("ls-tree", "-r", "-l", "-z", commit, within=_ANSWER_WITHIN)
+        words = ("ls-tree", "-r", "-l", "-z", "--abbrev=4")
+        listed = self.run(*words, commit, within=_ANSWER_WITHIN)
         found = (line.split("\t")[0].split()[-1] for line in listed.split("\0") if line)
         return [int(size) for size in found if size != "-"]
 

@@ -20,7 +20,6 @@ from ..plugin_utils.stalls import Stalled, watched
 # The most bytes of a file that is fetched. A node may say another size than it sends.
 _LARGEST = {".whl": 8 << 30, ".log": 256 << 20, ".sha256": 4 << 20}
 _BY_BATCH = ("sftp_batch_mode", "sftp_extra_args", "ssh_transfer_method")
-_MEMORY = 512 << 20  # beyond a file that is sent, which Ansible's last way holds in memory
 
 
 class ActionModule(ActionBase):
@@ -33,7 +32,7 @@ class ActionModule(ActionBase):
             return {"changed": bool(files or wanted)}
         self._host = task_vars["inventory_hostname"]
         if self._connection.transport == "ssh":
-            limit_memory(_MEMORY + max((os.path.getsize(f["path"]) for f in files), default=0))
+            limit_memory(max((os.path.getsize(f["path"]) for f in files), default=0))
         with short_errors():
             try:
                 folder = replies.path(str(self._task.args["folder"]).rstrip("/"))
@@ -126,7 +125,8 @@ class ActionModule(ActionBase):
                 raise
             except (AnsibleError, OSError, MemoryError) as problem:
                 if not file.get("optional"):
-                    return {"failed": True, "msg": f"{there} was not fetched: {_short(problem)}"}
+                    why = _short(problem) or "it is too large for a node without sftp and scp."
+                    return {"failed": True, "msg": f"{there} was not fetched: {why}"}
                 lacking.append(file["path"])
                 continue
             found = _sha256(here)

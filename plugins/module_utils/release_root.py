@@ -65,15 +65,9 @@ class Root:
         usable = os.path.exists(self[release_id] + "/bin/python")
         return found if usable and isinstance(found, dict) else None
 
-    def damage(self, release_id, thorough, found=None):
-        """Return the damage of a release as the end of a sentence; empty if it is undamaged.
-
-        `found` is its manifest, if it is known.
-        """
-        found = self.manifest(release_id) if found is None else found
-        if found is None:
-            return "its manifest or its Python is missing"
-        return release_files.damage(self[release_id], found.get("files_sha256"), thorough)
+    def damage(self, release_id, thorough, manifest):
+        """Return the damage of a release as the end of a sentence; empty if it is undamaged."""
+        return release_files.damage(self[release_id], manifest.get("files_sha256"), thorough)
 
     def serves(self, release_id):
         """Return whether `current` leads to this folder, by any name."""

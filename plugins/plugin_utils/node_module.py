@@ -17,7 +17,9 @@ from ansible.plugins.action import ActionBase
 
 from . import advice, replies
 
-_MEMORY = 64 << 20  # for a reply over ssh, while Ansible collects it
+# For a reply over ssh, or a file by Ansible's last way, while Ansible collects it. The work for it
+# grows with its square.
+_MEMORY = 64 << 20
 
 
 class NodeModule(ActionBase):
@@ -34,7 +36,7 @@ class NodeModule(ActionBase):
         name, host = self._task.action.rpartition(".")[2], task_vars["inventory_hostname"]
         is_async = bool(self._task.async_val)
         if self._connection.transport == "ssh":
-            limit_memory(_MEMORY)
+            limit_memory()
         try:
             with short_errors():
                 if is_async and not _is_plain(self._make_tmp_path()):  # Ansible gives it to sftp
@@ -91,11 +93,11 @@ def short_errors() -> Iterator[None]:
         raise kind(replies.text(replies.TEXT)(str(problem))) from None
 
 
-def limit_memory(most: int) -> None:
-    """Let this worker of Ansible use so many bytes more; it runs one task."""
+def limit_memory(sent: int = 0) -> None:
+    """Let this worker of Ansible use little more than the file that it sends; it runs one task."""
     if sys.platform == "linux":
         used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        most += used * resource.getpagesize()
+        most = _MEMORY + sent + used * resource.getpagesize()
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         if hard == resource.RLIM_INFINITY or most < hard:
             resource.setrlimit(resource.RLIMIT_AS, (most, hard))

@@ -130,7 +130,7 @@ class NodeRules:
             place = node.name, name
             if name[0] != "." and place not in self._hurt and self._whole.get(place) != written:
                 self._whole[place] = written
-                damage = node.root.damage(name, True)
+                damage = node.root.damage(name, True, node.root.manifest(name) or {})
                 assert not damage, f"{node.name}: {name} is half installed: {damage}"
 
     def _moved(self, node: SimulatedNode) -> bool:

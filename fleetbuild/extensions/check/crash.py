@@ -19,7 +19,7 @@ from typing import cast
 from iced_x86 import Code, Decoder
 
 from fleetbuild.audit import x86
-from fleetbuild.audit.elf import MAGIC, BrokenElf, Elf, read_elf
+from fleetbuild.audit.elf import DAMAGED, MAGIC, BrokenElf, Elf
 from fleetbuild.audit.functions import Functions
 from fleetbuild.audit.limited_process import SECONDS, read_apart, too_much
 from fleetbuild.audit.x86_newer import read_newer
@@ -71,12 +71,12 @@ def crash_here(path: Path) -> Crash:
             return _crash(path, data)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.", _FIX) from None
-    except (BrokenElf, struct.error, OverflowError, ValueError) as error:
+    except DAMAGED as error:
         raise ConfigError(f"{path} is a damaged core file: {error}.", _FIX) from None
 
 
 def _crash(path: Path, data: bytes) -> Crash:
-    core = read_elf(data) if data[:4] == MAGIC else None
+    core = Elf(data) if data[:4] == MAGIC else None
     if core is None or (core.readable and data[_TYPE] != _CORE):
         raise ConfigError(f"{path} is not a core file.", _FIX)
     if not core.readable or core.arch != "x86_64":
@@ -109,7 +109,7 @@ def _in_file(core: Elf, path: Path, place: int, base: int) -> tuple[Crash, bytes
     found = {"file": str(path), "package": package, "version": version}
     try:
         with _mapped_here(path) as data:
-            elf = read_elf(data)
+            elf = Elf(data)
             address = place if data[_TYPE] == _EXECUTABLE else place - base
             offset = elf.offset_of(address)
             if elf.arch != core.arch or (head and head != data[:_PAGE].ljust(_PAGE, b"\0")):
@@ -121,7 +121,7 @@ def _in_file(core: Elf, path: Path, place: int, base: int) -> tuple[Crash, bytes
                 found["function"] = Functions(elf).name_at(address)
     except OSError as error:
         found["problem"] = f"it cannot be read here: {error.strerror}"
-    except (BrokenElf, struct.error, OverflowError, ValueError) as error:
+    except DAMAGED as error:
         found["problem"] = f"it is damaged: {error}"
     return Crash.model_validate(found), code
 

@@ -114,9 +114,9 @@ def test_a_package_that_checks_the_cpu_itself_refuses():
 
 
 def test_a_file_that_cannot_be_read_is_never_fine():
-    found = verdict(problems=("demo/_c.so is damaged: it ends before its headers do",))
+    found = verdict(problems=("demo/_c.so cannot be read: it ends before its headers do",))
     assert found.verdict == "undecided"
-    assert "damaged" in found.where
+    assert "cannot be read" in found.where
 
 
 def test_files_for_other_architectures_do_not_count():

@@ -1,13 +1,10 @@
 """ELF and fat binaries, whole and broken."""
 
-import contextlib
 import struct
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from fleetbuild.audit.elf import BrokenElf, read_elf
+from fleetbuild.audit.elf import BrokenElf, Elf
 from fleetbuild.audit.fatbin import BrokenFatbin, gpu_code
 from fleetbuild.audit.functions import Functions
 from fleetbuild.audit.wheel import audit_elf
@@ -30,27 +27,27 @@ def test_an_elf_files_requirements_are_read():
 
 
 def test_an_elf_file_may_need_musl_or_no_libc():
-    assert read_elf(make_elf(b"\xc3", needed=("libc.musl-x86_64.so.1",))).libc == "musl"
-    nothing = read_elf(make_elf(b"\xc3", needed=()))
+    assert Elf(make_elf(b"\xc3", needed=("libc.musl-x86_64.so.1",))).libc == "musl"
+    nothing = Elf(make_elf(b"\xc3", needed=()))
     assert (nothing.libc, nothing.highest("GLIBC")) == (None, None)
 
 
 def test_an_address_outside_of_all_functions_has_no_name():
-    functions = Functions(read_elf(WHOLE))
+    functions = Functions(Elf(WHOLE))
     assert [functions.name_at(a) for a in (0xFFF, 0x1004, 0x1005)] == [None, "kernel", None]
 
 
 def test_other_architectures_are_named_and_not_read():
-    assert read_elf(make_elf(b"", machine=243)).arch == "riscv"
+    assert Elf(make_elf(b"", machine=243)).arch == "riscv"
     assert audit_elf("a.so", make_elf(VADDPS, machine=183)).features == ()
     assert audit_elf("a.so", make_elf(VADDPS, machine=243)).features == ()
     thirty_two = bytearray(WHOLE)
     thirty_two[4] = 1
     thirty_two[18] = 3
-    assert read_elf(bytes(thirty_two)).arch == "i386"
+    assert Elf(bytes(thirty_two)).arch == "i386"
     big = bytearray(WHOLE)
     big[5], big[18], big[19] = 2, 0, 99
-    assert read_elf(bytes(big)).arch == "machine 99"
+    assert Elf(bytes(big)).arch == "machine 99"
 
 
 def test_without_sections_the_executable_segments_are_code():
@@ -72,30 +69,20 @@ def test_one_section_named_often_is_refused():
     text = bytes(elf[headers + 64 : headers + 128])
     struct.pack_into("<H", elf, 60, 7 + 40)
     with pytest.raises(BrokenElf, match="larger than the file"):
-        read_elf(bytes(elf) + text * 40)
+        Elf(bytes(elf) + text * 40)
 
 
 @pytest.mark.parametrize("size", [4, 19, 40, 63, 100, len(WHOLE) - 1])
 def test_a_cut_file_is_broken(size):
     with pytest.raises(BrokenElf):
-        read_elf(WHOLE[:size])
+        Elf(WHOLE[:size])
 
 
 def test_a_version_count_beyond_the_section_is_bounded():
     elf = bytearray(make_elf(b"\xc3", versions=("GLIBC_2.34",)))
     at = elf.index(struct.pack("<HH", 1, 1), 64)
     struct.pack_into("<H", elf, at + 2, 0xFFFF)  # versions of the library
-    assert read_elf(bytes(elf)).highest("GLIBC") == "2.34"
-
-
-@example(changes=[(755, 128)])  # an offset that is larger than any file
-@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=8))
-def test_a_damaged_file_is_read_or_refused(changes):
-    data = bytearray(WHOLE)
-    for at, value in changes:
-        data[at] = value
-    with contextlib.suppress(BrokenElf, BrokenFatbin):
-        audit_elf("a.so", bytes(data))
+    assert Elf(bytes(elf)).highest("GLIBC") == "2.34"
 
 
 def test_the_sms_of_a_fat_binary_are_read():
@@ -116,9 +103,3 @@ def test_a_broken_fat_binary_is_reported(cut):
     section[16 + 4] = 255  # an entry whose header is larger than its container
     with pytest.raises(BrokenFatbin):
         list(gpu_code(bytes(section)))
-
-
-@given(st.binary(max_size=400))
-def test_any_bytes_are_read_or_refused_as_a_fat_binary(data):
-    with contextlib.suppress(BrokenFatbin):
-        list(gpu_code(make_fatbin((2, 86, 0)) + data))

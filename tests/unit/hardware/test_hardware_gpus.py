@@ -62,7 +62,7 @@ def test_no_device_is_of_two_chips() -> None:
 
 def test_sms_are_in_numeric_order() -> None:
     assert sorted(SMS, key=sm_order) == list(SMS)
-    assert sm_order("9.0") < sm_order("12.0")
+    assert sm_order("9.0") < sm_order("9.0a") < sm_order("12.0")
 
 
 def test_an_sm_knows_its_toolkits() -> None:

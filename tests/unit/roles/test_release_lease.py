@@ -92,8 +92,9 @@ def test_files_that_cannot_be_read_for_their_depth_count_as_absent(
 ) -> None:
     Path(root.path, ".lease").write_text("[" * 9999)
     assert leases.Lease(root.path).leased() == ""
-    Path(root["a"], "manifest.json").write_text("[" * 9999)
-    assert root.manifest("a") is None
+    for text in ("[" * 9999, "[]"):
+        Path(root["a"], "manifest.json").write_text(text)
+        assert root.manifest("a") is None
 
 
 def test_an_expired_lease_that_nobody_took_is_still_good(

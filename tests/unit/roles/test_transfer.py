@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import resource
@@ -204,7 +205,7 @@ def test_what_a_node_prints_while_files_are_sent_fills_no_memory(
     (tmp_path / "x").write_bytes(bytes(1000))
 
     def endless() -> str:
-        assert limits == [1000 + (512 << 20)]
+        assert limits == [1000]
         raise MemoryError
 
     made = action(folder="/node", files=[{"path": str(tmp_path / "x"), "sha256": "a"}])
@@ -212,6 +213,17 @@ def test_what_a_node_prints_while_files_are_sent_fills_no_memory(
     made._writes_as_another_user = lambda: True
     made._make_tmp_path = endless
     assert "more than fleetbuild reads" in made.run(None, ABOUT)["msg"]
+
+
+def test_a_file_without_an_end_takes_little_memory_of_ansibles_last_way(tmp_path: Path) -> None:
+    made = action(folder="/node", fetch=[{"path": "x.log"}], dest=str(tmp_path))
+    made._connection.transport = "ssh"
+    made._connection.fetch_file = lambda *_: bytearray(100 << 20)
+    if not (child := os.fork()):  # for its limits stay
+        with contextlib.suppress(BaseException):
+            os._exit("too large for a node without" in made.run(None, ABOUT)["msg"])
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 def test_the_error_of_a_transfer_quotes_little_of_what_a_node_printed(

@@ -155,14 +155,24 @@ def test_a_server_that_serves_only_tags_and_branches_works(forge, tmp_path, monk
 
     def picky(command, **more):
         ran.append(command)
-        refused = "--depth" in command and "fetch" in command
+        refused = "fetch" in command and command[-1] == first
         return real(["false"] if refused else command, **more)
 
     monkeypatch.setattr("fleetbuild.store.git.run_program", picky)
     address = (forge / "pkg").as_uri()
     pack_commit(address, first, tmp_path / "x", "p", submodules=False, mirrors={})
     assert names(tmp_path / "x") == ["p/build/kept.c", "p/pyproject.toml"]
-    assert any("+refs/tags/*:refs/tags/*" in command for command in ran)
+    (every,) = (command for command in ran if "+refs/tags/*:refs/tags/*" in command)
+    assert "--depth" in every  # which git refuses for a server without git: it has no limit
+
+
+def test_all_that_git_fetches_of_a_repository_has_one_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("fleetbuild.programs.MOST_FILE", 50_000)
+    files = {name: os.urandom(30_000).hex() for name in "ab"}  # of each, half is left when packed
+    repository = make_repository(tmp_path / "large", files)
+    place, commit = repository.as_uri(), git(repository, "rev-parse", "HEAD")
+    with pytest.raises(InstallError, match="was not fetched: it takes more than 8192 MB"):
+        pack_commit(place, commit, tmp_path / "x", "p", submodules=True, mirrors={})
 
 
 def test_an_interrupted_git_is_not_retried(forge, tmp_path, monkeypatch):
