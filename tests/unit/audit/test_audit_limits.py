@@ -14,11 +14,13 @@ import pytest
 
 from fleetbuild.audit import audit_wheel, limited_process, pieces
 from fleetbuild.audit.downloads import audit_download
+from fleetbuild.audit.guards import Guards
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.audit.wheel import audit_elf, audit_here
 from fleetbuild.workers import Workers
 from tests.factories.elf import make_elf
 from tests.factories.files import demo_wheel
+from tests.factories.growth import is_linear
 
 # A use of AVX-512 that looks like the last one: each is decoded again.
 CODE = bytes.fromhex("62f1744858c2") * 100_000
@@ -249,3 +251,25 @@ def test_overlapping_segments_and_many_symbols_are_bounded():
     began = time.process_time()
     assert audit_elf("a.so", bytes(many) + symbols).default >= {"avx512f"}
     assert time.process_time() - began < 15
+
+
+class Suspects:
+    """The functions of a file that have a level in their names, and that some table holds."""
+
+    entries = questions = asking = exported_by_module = frozenset()
+
+    def touching(self, _):
+        return frozenset()
+
+    reached_by = size_of = touching
+
+    def references_to(self, wanted):
+        return ((0, function) for function in wanted)
+
+
+def test_the_time_for_functions_that_turn_out_to_be_unguarded_grows_with_their_number():
+    def work(count):
+        return lambda: Guards(Suspects(), frozenset(range(1, count)), frozenset()).guarded
+
+    assert not work(9)()
+    assert is_linear(work, 40_000)
