@@ -16,7 +16,9 @@ _LONGEST = 500
 _SOURCE = re.compile(
     r"^[ \t]*Origin: .*(?:\n[ \t]*$|\n[ \t]*\d+ .*|\n[ \t]*\^.*|\n[ \t]*\.\.\..*)*", re.MULTILINE
 )
-_OLDER_SOURCE = re.compile(r"The\s+offending\s+line\s+appears\s+to\s+be:.*?\^\s+here", re.DOTALL)
+_OLDER_SOURCE = re.compile(
+    r"The\s+offending\s+line\s+appears\s+to\s+be:(?:(?!The\s+offending).)*?\^\s+here", re.DOTALL
+)
 # Only these words of Ansible's are shown: the rest may quote a file, and so a password.
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,62}"
 _SAID = re.compile(
