@@ -87,7 +87,7 @@ class Guards:
         return frozenset(
             target
             for start in self.checks_first
-            for target in (functions.reached_by(start)) - own
+            for target in functions.reached_by(start) - own
             if functions.is_local(target) and functions.needs_level(target)
         )
 

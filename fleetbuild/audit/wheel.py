@@ -7,7 +7,6 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -64,12 +63,9 @@ def audit_wheel(
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", "Name a wheel: a file that ends in .whl."
         ) from error
-    given: dict[str, Any] = {
-        "allowed": tuple(allowed),
-        "top_level": tuple(top_level),
-        "read_code": read_code,
-    }
-    document = read_apart(audit_here, path, **given)
+    document = read_apart(
+        audit_here, path, allowed=tuple(allowed), top_level=tuple(top_level), read_code=read_code
+    )
     if document is None:
         problems = (f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}",)
         return WheelAudit(file=path.name, sha256=sha256_of(path), problems=problems)

@@ -77,7 +77,7 @@ class KnownFiles(Evidence):
         if self._fetch is None:
             return None
         known = self._of(file)
-        if not known.sound:
+        if known.needs is None or not known.sound:
             path = self._fetch(file)
             needs = known.needs or read_needs(path)
             if problem := code_of(needs.files, tuple(_defects(path, needs))).problem:

@@ -32,7 +32,6 @@ from fleetbuild.hardware.data import load
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import Verdict
 
-_FORMAT = "2.0"
 READER = 11  # raised when read_needs finds more, so that files are read again
 _FILE = re.compile(rb'"file":"([^"]+\.whl)"', re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -180,7 +179,6 @@ def _uses() -> dict[str, str]:
 class SharedResults(Frozen):
     """The runs that come with fleetbuild."""
 
-    format_version: str = _FORMAT
     results: tuple[FileResults, ...] = ()
 
 
