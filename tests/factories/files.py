@@ -73,6 +73,20 @@ def stocked(folder: Path, plan: Plan, says: str = "0.8.0") -> Store:
     return store
 
 
+def make_project(
+    name: str,
+    version: str = "1.0",
+    requires: str = "[]",
+    build: str = '["setuptools"]',
+    backend: str = "setuptools.build_meta",
+) -> str:
+    """A pyproject.toml that says everything about the project."""
+    return (
+        f'[build-system]\nrequires = {build}\nbuild-backend = "{backend}"\n'
+        f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {requires}\n'
+    )
+
+
 def make_sdist(
     folder: Path,
     name: str,
@@ -86,10 +100,7 @@ def make_sdist(
     """An sdist with static metadata, in this pyproject.toml or one with these requirements."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}.tar.gz"
-    pyproject = pyproject or (
-        f'[build-system]\nrequires = {build}\nbuild-backend = "none"\n'
-        f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {requires}\n'
-    )
+    pyproject = pyproject or make_project(name, version, requires, build, "none")
     pkg_info = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n"
     with tarfile.open(path, "w:gz") as tar:
         for file, text in {"PKG-INFO": pkg_info, "pyproject.toml": pyproject, **files}.items():

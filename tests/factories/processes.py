@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -28,3 +29,10 @@ def _with(text: bytes) -> list[str]:
         if text in b"".join(texts) and int(process.name) != os.getpid():
             found.append(texts[0].decode(errors="replace").replace("\0", " "))
     return found
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import ssl
 import subprocess
 import time
@@ -22,6 +21,8 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import yaml
+
+from tests.factories.processes import free_port
 
 ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
 SCHEDULER = Path(ASSETS or "", "kube-scheduler")
@@ -148,7 +149,7 @@ def serving(folder: Path) -> Iterator[RealApi]:
     """Run both programs, on the loopback alone, until the block ends."""
     assert ASSETS
     _authority(folder)
-    etcd, peer, port = _free_port(), _free_port(), _free_port()
+    etcd, peer, port = free_port(), free_port(), free_port()
     (folder / "tokens").write_text(
         f'{ADMIN},admin,1,"system:masters"\n{NOBODY},nobody,2\n'
         f'{KUBELET},system:node:a,3,"system:nodes"\n',
@@ -238,13 +239,6 @@ def _authority(folder: Path) -> None:
 
 def _openssl(folder: Path, *words: str) -> None:
     subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait_for(api: RealApi) -> None:

@@ -14,6 +14,7 @@ import pytest
 import fleetbuild
 from fleetbuild import Event, Plan, Result
 from fleetbuild.hardware.rungs import RUNGS
+from tests.factories.files import make_project
 from tests.lab import Lab, runnable
 
 SEARCH = """
@@ -148,10 +149,7 @@ def test_a_second_apply_does_nothing_and_starts_no_playbook(
 def source_tree(folder: Path, *, setup: str = "", code: str = "") -> Path:
     """A small extension that a generic recipe builds."""
     folder.mkdir()
-    (folder / "pyproject.toml").write_text(
-        '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
-        f'[project]\nname = "{folder.name}"\nversion = "1.0"\n'
-    )
+    (folder / "pyproject.toml").write_text(make_project(folder.name))
     (folder / "setup.py").write_text(
         "import time, pathlib\n"
         "from setuptools import Extension, setup\n"

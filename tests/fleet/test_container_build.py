@@ -14,19 +14,12 @@ import pytest
 
 from fleetbuild.audit import audit_wheel
 from tests.factories.command_line import run_fleetbuild
+from tests.factories.files import make_project
 from tests.lab import Lab
 from tests.lab.image import ensure
 from tests.lab.podman import podman
 
 IMAGE = "localhost/old-system:1"
-PROJECT = """
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-[project]
-name = "threaded"
-version = "1.0"
-"""
 # What the build sees of its surroundings is printed into its log.
 SETUP = """
 import os, socket
@@ -84,7 +77,11 @@ def configure(here: Path, **build: str) -> Path:
     config = here / "fleetbuild.yml"
     tree = here / "threaded"
     tree.mkdir(exist_ok=True)
-    for name, text in (("pyproject.toml", PROJECT), ("setup.py", SETUP), ("threaded.c", CODE)):
+    for name, text in (
+        ("pyproject.toml", make_project("threaded")),
+        ("setup.py", SETUP),
+        ("threaded.c", CODE),
+    ):
         (tree / name).write_text(text)
     settings = {"packages": [f"threaded @ {tree}"], "build": {"builders": "builder", **build}}
     config.write_text(json.dumps(settings))

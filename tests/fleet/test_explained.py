@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetbuild import Config, Fleet
+from tests.factories.files import make_project
 from tests.lab import Lab
 
 # A different thing is wrong on each rung: what a compiler misses, what it refuses, what only a
@@ -29,14 +30,6 @@ SETUP = """
 from setuptools import Extension, setup
 setup(ext_modules=[Extension("wrong", ["module.c"])])
 """
-PROJECT = """
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-[project]
-name = "wrong"
-version = "1.0"
-"""
 
 
 def test_each_failure_is_explained_in_a_sentence(
@@ -44,7 +37,11 @@ def test_each_failure_is_explained_in_a_sentence(
 ) -> None:
     tree = tmp_path / "wrong"
     tree.mkdir()
-    for name, text in (("module.c", CODE), ("setup.py", SETUP), ("pyproject.toml", PROJECT)):
+    for name, text in (
+        ("module.c", CODE),
+        ("setup.py", SETUP),
+        ("pyproject.toml", make_project("wrong")),
+    ):
         (tree / name).write_text(text)
     rungs = ("x86-64-v2", "avx", "avx2")
     lab = make_lab({"nodes": {f"on-{rung}": {"hardware": rung} for rung in rungs}})

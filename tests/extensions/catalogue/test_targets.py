@@ -22,15 +22,6 @@ from fleetbuild.plan.plan_fleet import plan_fleet
 from tests.factories.files import make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, node, package, python
 
-PYPROJECT = """
-[build-system]
-requires = ["tool"]
-build-backend = "b"
-[project]
-name = "pkg"
-version = "1.0"
-dependencies = ["dep"]
-"""
 RECIPE = "name: pkg\npackages: [pkg]\nrungs: [x86-64, avx, avx2]\ncuda: true\n"
 
 
@@ -41,7 +32,7 @@ def plan(tmp_path, monkeypatch):
     files.mkdir()
     make_wheel(files, "dep", tag="cp311-cp311-manylinux_2_28_x86_64")
     make_wheel(files, "tool")
-    make_sdist(files, "pkg", pyproject=PYPROJECT)
+    make_sdist(files, "pkg", requires='["dep"]', build='["tool"]')
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes/pkg.yml").write_text(RECIPE)
     (tmp_path / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {files}\n")

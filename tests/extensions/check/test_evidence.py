@@ -24,22 +24,13 @@ from tests.factories.fleets import facts, inventory, python
 
 HERE = (python(".".join(map(str, sys.version_info[:3]))),)
 AUTO = Config.model_validate({"build": {"policy": "auto"}})
-PROJECT = """
-[build-system]
-requires = []
-build-backend = "b"
-[project]
-name = "pkg"
-version = "1.0"
-dependencies = ["dep"]
-"""
 
 
 @pytest.fixture
 def site(index):
     """An index with a source that requires a wheel of unknown code."""
     make_wheel(index, "dep", tag="py3-none-manylinux_2_28_x86_64")
-    make_sdist(index, "pkg", pyproject=PROJECT)
+    make_sdist(index, "pkg", requires='["dep"]')
     return index
 
 
@@ -177,7 +168,7 @@ def test_a_build_that_a_run_of_the_published_wheel_may_spare_is_named(site):
     code = {"pkg/_c.so": make_elf(b"\x0f\xa2" + bytes.fromhex("c5fdfec1c3"))}  # cpuid; vpaddd ymm0
     tag = f"{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_17_x86_64"
     wheel = make_wheel(site, "pkg", "2.0", tag, code, requires="dep")
-    make_sdist(site, "pkg", "2.0", pyproject=PROJECT.replace("1.0", "2.0"))
+    make_sdist(site, "pkg", "2.0", requires='["dep"]')
     fleet = {"a": facts("avx", pythons=HERE)}
     group = f"cpu-avx-{PYTHON_TAG}"
     made = plan(fleet, "pkg==2.0", config=AUTO)
@@ -202,7 +193,7 @@ def test_no_run_is_proposed_for_a_cpu_that_qemu_cannot_imitate(site):
     code = {"pkg/_c.so": make_elf(bytes.fromhex("0fa262f27d488dc0"))}  # cpuid; avx512vbmi
     tag = f"{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_17_x86_64"
     make_wheel(site, "pkg", "2.0", tag, code, requires="dep")
-    make_sdist(site, "pkg", "2.0", pyproject=PROJECT.replace("1.0", "2.0"))
+    make_sdist(site, "pkg", "2.0", requires='["dep"]')
     for rung, proposed in (("avx2", True), ("avx512", False)):
         made = plan({"a": facts(rung, pythons=HERE)}, "pkg==2.0", config=AUTO)
         assert actions(made) == {f"cpu-{rung}-{PYTHON_TAG}": {"pkg": "build"}}

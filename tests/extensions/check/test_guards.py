@@ -48,27 +48,18 @@ EXPORTED void *PyInit_demo(void);
 LOCAL int has_avx2(void) { __builtin_cpu_init(); return __builtin_cpu_supports("avx2"); }
 """
 WHOLE = ("-march=haswell",)
+TWO_FUNCTIONS = """
+LOCAL double dist_avx2(double x) { WORK(3) }
+LOCAL double dist(double x) { WORK(5) }
+double use(double x) { return has_avx2() ? dist_avx2(x) : dist(x); }
+void *PyInit_demo(void) { return (void *)use; }
+"""
 
 # Each of these dies on Ivy Bridge: source, suffix, and flags beside -O3 and hidden names.
 DEADLY = {
-    "whole": ("""
-        LOCAL double dist_avx2(double x) { WORK(3) }
-        LOCAL double dist(double x) { WORK(5) }
-        double use(double x) { return has_avx2() ? dist_avx2(x) : dist(x); }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", WHOLE),
-    "whole, with link-time optimization": ("""
-        LOCAL double dist_avx2(double x) { WORK(3) }
-        LOCAL double dist(double x) { WORK(5) }
-        double use(double x) { return has_avx2() ? dist_avx2(x) : dist(x); }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", (*WHOLE, "-flto")),
-    "whole and stripped": ("""
-        LOCAL double dist_avx2(double x) { WORK(3) }
-        LOCAL double dist(double x) { WORK(5) }
-        double use(double x) { return has_avx2() ? dist_avx2(x) : dist(x); }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", (*WHOLE, "-s")),
+    "whole": (TWO_FUNCTIONS, ".c", WHOLE),
+    "whole, with link-time optimization": (TWO_FUNCTIONS, ".c", (*WHOLE, "-flto")),
+    "whole and stripped": (TWO_FUNCTIONS, ".c", (*WHOLE, "-s")),
     "template": ("""
         typedef double Dist(double);
         LOCAL double dist_avx2(double x) { WORK(3) }

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ from fleetbuild.plan.document.serialize import with_digest
 from tests.extensions.kubernetes.api.test_cluster_fleet import RUNGS, feature, status
 from tests.factories.cluster_api import FakeApi, FakeNode, ours
 from tests.factories.hardware_classes import plan_of
+from tests.factories.processes import free_port
 from tests.factories.schemas import NEWEST, accept
 
 PLAN = plan_of("sm86-avx2", "cpu-avx2", "cpu-armv8.2")
@@ -264,9 +264,7 @@ def test_the_container_that_anybody_may_ask_has_no_token_and_awaits_nobody_for_l
 def test_prometheus_gets_the_metrics_as_text(tmp_path: Path) -> None:
     (tmp_path / "metrics").write_text("fleetbuild_nodes 1\n")
     code = containers()["metrics"]["command"][2].replace("/metrics", str(tmp_path))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    code = code.replace("9180", str(port))
+    code = code.replace("9180", str(port := free_port()))
     address = {**os.environ, "POD_IP": "127.0.0.1"}
     with subprocess.Popen([sys.executable, "-c", code], env=address) as server:
         try:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from tests.factories.environments import installed_by, output_of
 from tests.factories.files import make_wheel as wheel_file
 from tests.factories.files import stocked
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
+from tests.factories.processes import free_port
 
 _SERVER = shutil.which("devpi-server")
 DEVPI = os.environ.get("FLEETBUILD_DEVPI") or (_SERVER and str(Path(_SERVER).parent))
@@ -120,9 +120,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 @pytest.fixture
 def pypiserver(tmp_path: Path) -> Iterator[str]:
     """The address of a real index server, which takes uploads without a login."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (tmp_path / "served").mkdir()
     process = subprocess.Popen(
         [sys.executable, "-m", "pypiserver", "run", "-i", "127.0.0.1", "-p", str(port),
@@ -259,9 +257,7 @@ def devpi(tmp_path: Path) -> Iterator[str]:
     data = ["--serverdir", str(tmp_path / "devpi")]
     subprocess.run([f"{DEVPI}/devpi-init", "--no-root-pypi", *data], check=True,
                    capture_output=True)  # fmt: skip
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [f"{DEVPI}/devpi-server", *data, "--port", str(port)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

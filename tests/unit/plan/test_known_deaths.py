@@ -19,15 +19,6 @@ from tests.factories.fleets import facts, inventory
 
 TAG = "cp311-cp311-manylinux_2_17_x86_64"
 AUTO = Config.model_validate({"build": {"policy": "auto"}})
-PROJECT = """
-[build-system]
-requires = []
-build-backend = "b"
-[project]
-name = "pkg"
-version = "1.0"
-dependencies = ["dep"]
-"""
 
 
 class Known(Evidence):
@@ -51,7 +42,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index with a source, and three versions of the wheel that it requires."""
     for version in ("1.0", "2.0.1", "2.0.2"):
         make_wheel(tmp_path / "files", "dep", version, TAG)
-    make_sdist(tmp_path / "files", "pkg", pyproject=PROJECT)
+    make_sdist(tmp_path / "files", "pkg", requires='["dep"]')
     (tmp_path / "pip.conf").write_text(
         f"[global]\nno-index = true\nfind-links = {tmp_path / 'files'}\n"
     )
