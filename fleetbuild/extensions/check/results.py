@@ -71,14 +71,16 @@ class FileResults(Frozen):
 
         `beside` are the hashes of the wheels that are installed with this one. A run with another
         wheel says nothing about these: its code may have decided how the run ended. `use` is the
-        hash of a given use.
+        hash of a given use. A run without the use that is known now does not count.
         """
         there = {self.sha256, *beside}
         read = uses_of(self.needs) if self.needs else ()
+        used = bool(use_of(self.file.partition("-")[0]))
         for run in self.runs:
             differing = emulated_features(run.cpu) ^ features
             same = (run.python, run.use) == (python, use) and there.issuperset(run.beside)
-            if same and differing.isdisjoint((*run.uses, *read)):
+            whole = run.exercised or run.verdict.dies or not used
+            if same and whole and differing.isdisjoint((*run.uses, *read)):
                 return run
         return None
 

@@ -260,10 +260,13 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
         exercised=True,
         verdict=ran,
     )
-    shipped = FileResults(sha256=sha256, file=wheel.name, runs=(known,))
-    assert judge_wheel(wheel, ["IvyBridge"])["IvyBridge"].verdict == "undecided"
+    before = known.model_copy(update={"exercised": False})  # a use is known since
+    shipped = {sha256: FileResults(sha256=sha256, file=wheel.name, runs=(before,))}
     for module in (results, check_stack):
-        monkeypatch.setattr(module, "shipped_runs", lambda: {sha256: shipped})
+        monkeypatch.setattr(module, "shipped_runs", lambda: shipped)
+    (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
+    assert (row.verdict, row.evidence, row.run_decides) == ("undecided", "static", True)
+    shipped[sha256] = shipped[sha256].with_run(known)
     assert judge_wheel(wheel, ["IvyBridge"])["IvyBridge"].verdict == "runs"
     (row,) = check(["hnswlib"], kinds=["IvyBridge"]).rows
     assert (row.verdict, row.evidence, row.run_decides) == ("runs", "emulated", False)
