@@ -26,7 +26,7 @@ from fleetbuild.extensions.check.emulate import (
     run_emulated,
 )
 from fleetbuild.extensions.check.judge import judge
-from fleetbuild.extensions.check.machine_kinds import MachineKind, named_kinds, this_machine
+from fleetbuild.extensions.check.machine_kinds import MachineKind, named_kinds
 from fleetbuild.extensions.check.needs import WheelNeeds, read_needs
 from fleetbuild.extensions.check.results import (
     EmulatedRun,
@@ -221,30 +221,10 @@ def page(survey: Survey, entries: Sequence[Entry]) -> str:
         .replace("@CELLS@", str(sum(counts.values())))
         .replace("@QEMU@", qemu_version())
         .replace("@PYTHON@", PYTHON_TAG)
-        .replace("@HOST@", on_this_machine(survey, x86))
         .replace("@COUNTS@", table(["outcome", "cells"], outcomes))
         .replace("@X86@", table(["wheel", "to load", *(k.name for k in survey.kinds)], rows))
         .replace("@ARM@", table(["wheel", "to load", *(k.name for k in survey.arm)], arm_rows))
     )  # fmt: skip
-
-
-def on_this_machine(survey: Survey, entries: Sequence[Entry]) -> str:
-    """Return how the files were predicted to run on this machine, and how they did.
-
-    Every run under QEMU is carried out here first, and decides nothing if that fails.
-    """
-    kind = this_machine()
-    predicted = Counter(VERDICT_WORDS[predict(survey, entry, kind).verdict] for entry in entries)
-    runs = [[survey.run(entry, other) for other in survey.kinds] for entry in entries]
-    failed = sum(
-        all("on this machine, too" in (run.verdict.where or "") for run in those if run)
-        for those in runs
-    )
-    words = ", ".join(f"{name} {number}" for name, number in predicted.most_common())
-    return (
-        f"{kind.meaning}.\nPredicted: {words}. {len(entries) - failed} of {len(entries)} files"
-        f" ran, and {failed} failed for another reason than the CPU."
-    )
 
 
 def short(cell: str) -> str:
