@@ -88,9 +88,9 @@ test-cores: test-packages ## the oldest and the newest ansible-core on each Pyth
 	@echo "== ansible-core and Python: each pair has an environment in .cache/cores"
 	@$(PY) -m tests.cores $(PART)
 
-test-libraries: setup ## emit helm and a conda environment, by Helm's and conda's libraries from PyPI (110 MB)
+test-libraries: setup ## a conda environment, by conda's library from PyPI
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group libraries
-	@$(PY) -m pytest tests/extensions/kubernetes/test_k8s_helm.py tests/extensions/supply/test_conda_environment.py $(PYTEST_ARGS)
+	@$(PY) -m pytest tests/extensions/supply/test_conda_environment.py $(PYTEST_ARGS)
 
 test-fleet: test-packages ## tests over real SSH nodes
 	@echo "== fleet tests"

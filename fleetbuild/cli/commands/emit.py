@@ -58,7 +58,7 @@ def _options_of(command: Any) -> set[str]:
 class KindGroup(SectionedGroup):
     """The kinds as commands. One of an extension is loaded when its command is shown or run."""
 
-    sections: ClassVar = {"Commands": ("k8s", "helm", "labels")}
+    sections: ClassVar = {"Commands": ("k8s", "labels")}
     rest: ClassVar = "Rarely needed"
 
     def list_commands(self, ctx: Any) -> list[str]:

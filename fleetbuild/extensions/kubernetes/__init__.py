@@ -53,7 +53,6 @@ class Kubernetes(Extension):
             _kind("nfd", has_releases=False),
             _kind("affinity"),
             _kind("kustomize"),
-            _kind("helm"),
             _kind("containers", has_wheels=True),
             _kind("builds"),
             _kind("dra", has_releases=False),

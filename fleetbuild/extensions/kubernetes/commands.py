@@ -213,12 +213,6 @@ def emit_kustomize(*, pods: DeliveryOptions, out: Out = None, output: OutputOpti
         emit(run, "kustomize", out, delivery=pods.delivery("kustomize"))
 
 
-def emit_helm(*, pods: DeliveryOptions, out: Out = None, output: OutputOptions) -> None:
-    """Write a values file per group, for a Helm chart of yours."""
-    with output.session() as run:
-        emit(run, "helm", out, delivery=pods.delivery("helm"))
-
-
 def emit_labels(
     *,
     remove: Remove = False,
@@ -359,7 +353,6 @@ def store_add(
 COMMANDS = (
     emit_k8s,
     emit_kustomize,
-    emit_helm,
     emit_labels,
     emit_affinity,
     emit_containers,

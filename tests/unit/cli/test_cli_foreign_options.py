@@ -93,7 +93,7 @@ def test_unsupported_options_are_answered_with_the_right_command(
 @pytest.mark.parametrize(
     ("words", "refusal", "values"),
     [
-        (("emit", "foo"), "emit does not accept 'foo' as a kind", "Use one of: k8s, helm, labels,"),
+        (("emit", "foo"), "emit does not accept 'foo' as a kind", "Use one of: k8s, labels,"),
         (("emit", "k8s", "--way", "a"), "k8s does not accept 'a' as --way", "one of: hostpath, im"),
         (("plan", FLEET, "--timeout", "x"), "plan does not accept this value as --t", "a number"),
         (("plan", FLEET, "r.txt"), "plan takes one argument, and r.txt is another", "-r r.txt"),

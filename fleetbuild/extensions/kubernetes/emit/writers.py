@@ -32,7 +32,6 @@ from fleetbuild.extensions.kubernetes.manifests.render import (
     import_warnings,
     node_warnings,
     render,
-    render_helm,
     render_kustomize,
     render_labels,
     warnings,
@@ -77,15 +76,6 @@ def kustomize(emission: Emission, *, delivery: Delivery = _DEFAULT) -> EmittedFi
     files = render_kustomize(plan, delivery=delivery, wheels=wheels)
     about_imports = import_warnings(plan, wheels)
     return EmittedFiles(files, (*messages, *about_imports, *_libraries(plan, delivery, wheels)))
-
-
-def helm(emission: Emission, *, delivery: Delivery = _DEFAULT) -> EmittedFiles:
-    """Return a values file for each group, for a Helm chart of the user."""
-    plan, delivery = emission.plan, _of_site(emission, delivery)
-    wheels = release_files(plan, emission.store)
-    messages = warnings(plan, delivery=delivery, wheels=wheels)
-    files = render_helm(plan, delivery=delivery, wheels=wheels)
-    return EmittedFiles(files, (*messages, *_libraries(plan, delivery, wheels)))
 
 
 def labels(emission: Emission) -> EmittedFiles:

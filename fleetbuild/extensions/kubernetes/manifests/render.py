@@ -14,7 +14,6 @@ from fleetbuild.extensions.kubernetes.labels.node_labels import (
     node_patches,
 )
 from fleetbuild.extensions.kubernetes.labels.release_labels import labels_by_node
-from fleetbuild.extensions.kubernetes.manifests.helm_values import helm_values
 from fleetbuild.extensions.kubernetes.manifests.images import default_image
 from fleetbuild.extensions.kubernetes.manifests.kustomize import kustomization, kustomization_file
 from fleetbuild.extensions.kubernetes.manifests.names import is_subdomain, label_value
@@ -70,17 +69,6 @@ def render_kustomize(
     """Return a Kustomize component for each group, and the same workloads by means of them."""
     check_domain(plan.label_domain)
     return kustomization(plan, delivery.kind, list(deliveries(plan, delivery, wheels)))
-
-
-def render_helm(
-    plan: Plan,
-    *,
-    delivery: Delivery,
-    wheels: Mapping[str, Sequence[ReleaseFile]] | None = None,
-) -> dict[str, str]:
-    """Return a values file for each group, for Helm charts of the user."""
-    check_domain(plan.label_domain)
-    return helm_values(delivery.kind, deliveries(plan, delivery, wheels))
 
 
 def deliveries(
