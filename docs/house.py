@@ -28,7 +28,7 @@ _NOT_CODE = {
 }  # fmt: skip
 
 # Code lines. A limit falls with what it limits, and rises for no feature: one leaves first.
-LIMITS = {"core": 26_981, "extensions": 11_736, "plugins": 5_649, "tests": 51_871}
+LIMITS = {"core": 26_981, "extensions": 11_709, "plugins": 5_649, "tests": 51_865}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changelog.d
 # An option behind the name of one of these programs belongs to it.
 PROGRAMS = (
     r"ansible(?:-\w+)?|apk|apt-get|benchmarks\.probe|build\.sh|curl|docker|git|kubeadm|kubectl|kubelet|make|mypy"
-    r"|dnf|zypper|nvidia-smi|pip|podman|pytest|python3?|twine|uv"
+    r"|dnf|zypper|nvidia-smi|pip|podman|pytest|python3?|sbatch|squeue|twine|uv"
 )
 # Options of other programs that stand alone where they are explained.
 STANDS_ALONE = {
