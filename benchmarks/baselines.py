@@ -179,7 +179,7 @@ def write(survey: Survey) -> None:
     results = [survey.results.of(entry.sha256, entry.file) for entry in entries]
     shipped = SharedResults(
         results=tuple(
-            FileResults(sha256=one.sha256, file=one.file, runs=one.runs)
+            FileResults(sha256=one.sha256, file=one.file, runs=tuple(filter(one.counts, one.runs)))
             for one in sorted(results, key=lambda one: one.sha256)
             if one.runs
         )

@@ -64,6 +64,10 @@ class FileResults(Frozen):
         """Return the results with one more run."""
         return self.model_copy(update={"runs": (*self.runs, run)})
 
+    def counts(self, run: EmulatedRun) -> bool:
+        """Return whether a run used the package if a use of it is known now, or died before."""
+        return run.exercised or run.verdict.dies or not use_of(self.file.partition("-")[0])
+
     def on_cpu(
         self, features: Set[str], python: str, beside: Iterable[str] = (), use: str = ""
     ) -> EmulatedRun | None:
@@ -71,16 +75,14 @@ class FileResults(Frozen):
 
         `beside` are the hashes of the wheels that are installed with this one. A run with another
         wheel says nothing about these: its code may have decided how the run ended. `use` is the
-        hash of a given use. A run without the use that is known now does not count.
+        hash of a given use.
         """
         there = {self.sha256, *beside}
         read = uses_of(self.needs) if self.needs else ()
-        used = bool(use_of(self.file.partition("-")[0]))
         for run in self.runs:
             differing = emulated_features(run.cpu) ^ features
             same = (run.python, run.use) == (python, use) and there.issuperset(run.beside)
-            whole = run.exercised or run.verdict.dies or not used
-            if same and whole and differing.isdisjoint((*run.uses, *read)):
+            if same and self.counts(run) and differing.isdisjoint((*run.uses, *read)):
                 return run
         return None
 
