@@ -6,12 +6,14 @@ In: a plan, and what serves on each node. Out: file names, texts and warnings.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
-from shlex import quote
 
 from fleetbuild.emit.emission import Emission, EmittedFiles
-from fleetbuild.errors import BlockedError
+from fleetbuild.models import Plan
 from fleetbuild.models.release import release_root
+from fleetbuild.models.serving import hosts
+from fleetbuild.text import fold
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # scontrol takes commas and brackets for lists
 
@@ -23,34 +25,34 @@ def slurm(emission: Emission) -> EmittedFiles:
     """
     plan = emission.plan
     prefix = "fleetbuild:" if plan.release == "default" else f"fleetbuild.{plan.release}:"
-    groups = {group.name for group in plan.groups}
-    features = {
-        node: prefix + served.group if served and served.verified and served.group in groups else ""
-        for node, served in sorted(emission.serving.items())
-        if _NAME.fullmatch(node)
-    }
-    wanted = sorted(set(filter(None, features.values())))
+    whole = emission.whole or plan
+    revoked = {group.name for group in whole.groups if group not in plan.groups}
+    features = dict.fromkeys(filter(_NAME.fullmatch, hosts(plan)), "?")
+    for node, served in emission.serving.items():
+        if node in features:
+            good = served and served.verified and served.group not in revoked
+            features[node] = f"{prefix}{served.group}" if served and good else "-"
+    wanted = sorted(set(features.values()) - {"?", "-"})
+    nodes = "\n".join(f"{node} {feature}" for node, feature in sorted(features.items()))
+    texts = {"features.sh": _script("features.sh", PREFIX=prefix, NODES=nodes)}
+    if wanted:
+        current = f"{release_root(plan.install_path, plan.release)}/current"
+        constraint = f"[{'|'.join(wanted)}]" if wanted[1:] else wanted[0]
+        texts["job.sh"] = _script("job.sh", FEATURE=constraint, CURRENT=current)
+    return EmittedFiles(texts, tuple(_left_out(plan, features, wanted)))
+
+
+def _left_out(plan: Plan, features: Mapping[str, str], wanted: Sequence[str]) -> Iterator[str]:
+    if unknown := [node for node, feature in features.items() if feature == "?"]:
+        yield f"{fold(unknown)}: what serves there is not known, so features.sh changes nothing."
+    if others := [node for node in hosts(plan) if node not in features]:
+        yield f"{fold(others)}: no node in Slurm can have such a name."
     if not wanted:
-        raise BlockedError(
-            "No node serves a verified release, so no job can ask for one.",
-            "Install it: fleetbuild apply",
-        )
-    nodes = "\n".join(f"set_feature {quote(node)} {quote(has)}" for node, has in features.items())
-    current = f"{release_root(plan.install_path, plan.release)}/current"
-    constraint = f"[{'|'.join(wanted)}]" if wanted[1:] else wanted[0]
-    texts = {
-        "features.sh": _script("features.sh").replace("@PREFIX@", prefix).replace("@NODES@", nodes),
-        "job.sh": _script("job.sh").replace("@FEATURE@", constraint).replace("@CURRENT@", current),
-    }
-    left_out = (
-        f"{node}: its release is not known, so features.sh leaves the node as it is."
-        if _NAME.fullmatch(node)
-        else f"{node}: Slurm has no such name, so features.sh leaves the node out."
-        for node, planned in plan.nodes.items()
-        if node not in features and planned.state != "skipped"
-    )
-    return EmittedFiles(texts, tuple(left_out))
+        yield "No node is known to serve a verified release, so job.sh is not written."
 
 
-def _script(name: str) -> str:
-    return files(__package__ or "").joinpath(f"data/{name}").read_text("utf-8")
+def _script(name: str, **values: str) -> str:
+    text = files(__package__ or "").joinpath(f"data/{name}").read_text("utf-8")
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.emit.emission import Emission, EmittedFiles
-from fleetbuild.errors import BlockedError
 from fleetbuild.models import Manifest, Plan
 from fleetbuild.models.serving import as_planned
 from fleetbuild.store.wheels import Store
@@ -123,48 +122,60 @@ def test_nodes_get_the_feature_of_their_group_and_a_job_runs_with_their_release(
     python.write_text('#!/bin/sh\necho "$SLURMD_NODENAME ran $0 $*"\n')
     python.chmod(0o755)
     (tmp_path / "opt/current").symlink_to("releases/first")
-    emitted(plan, tmp_path, {**as_planned(plan, works=plan.nodes), "other": None}).written(tmp_path)
+    emitted(plan, tmp_path).written(tmp_path)
 
-    assert (slurm.run("sh", "features.sh").stderr, slurm.features()) == (
-        "",
-        {
-            "cpu-1": "rack1,fleetbuild.b:old,fleetbuild:cpu-avx2-cp311",
-            "gpu-1": "rack2,fleetbuild:sm86.sm90-avx2-cp311",
-            "other": "(null)",
-        },
+    assert slurm.run("sh", "features.sh").stderr == (
+        "features.sh: other keeps its feature, because the plan has no such node.\n"
     )
+    features = {
+        "cpu-1": "rack1,fleetbuild.b:old,fleetbuild:cpu-avx2-cp311",
+        "gpu-1": "rack2,fleetbuild:sm86.sm90-avx2-cp311",
+        "other": "fleetbuild:old",
+    }
+    assert slurm.features() == features
     assert "scontrol update" not in slurm.run("sh", "-x", "features.sh").stderr  # they have them
 
     either = slurm.run("sbatch", "--wait", "-o", "out", "job.sh", "train.py", "a b")
     assert (either.returncode, (tmp_path / "out").read_text()) == (
-        0,
-        f"cpu-1 ran {python} train.py a b\n",
-    )
-    both = slurm.run("sbatch", "--nodes=2", "job.sh")
+        0, f"cpu-1 ran {python} train.py a b\n",
+    )  # fmt: skip
+    both = slurm.run("sbatch", "--nodes=2", "job.sh", "x")
     assert "configuration is not available" in both.stderr  # no job gets two kinds of nodes
-    only = "--constraint=fleetbuild:sm86.sm90-avx2-cp311"
+    only = "--constraint=rack2&fleetbuild:sm86.sm90-avx2-cp311"
     slurm.run("sbatch", "--wait", "-o", "out", only, "job.sh", "x")
     assert (tmp_path / "out").read_text() == f"gpu-1 ran {python} x\n"
 
-    emitted(make_plan((make_group(("cpu-2", "gpu-1")),)), tmp_path).written(tmp_path)
+    names = ("cpu-1.example.org", "cpu-2.example.org", "gpu-1.example.org", "other")
+    later = make_plan((make_group(names),))
+    served = as_planned(later, works=names[1:3])
+    del served["other"]
+    emitted(later, tmp_path, {**served, names[0]: None}).written(tmp_path)
     unknown = slurm.run("sh", "features.sh")
     assert unknown.returncode == 1
-    assert "Slurm does not show the node cpu-2. Use Slurm's name" in unknown.stderr
-    assert slurm.features()["gpu-1"] == "rack2,fleetbuild:cpu-avx2-cp311"
+    assert "Slurm has no node cpu-2.example.org. Use its name in Slurm" in unknown.stderr
+    assert slurm.features() == {
+        **features, "cpu-1": "rack1,fleetbuild.b:old", "gpu-1": "rack2,fleetbuild:cpu-avx2-cp311",
+    }  # fmt: skip
+
+    slurm.run("scontrol", "shutdown")
+    alone = slurm.run("sh", "features.sh")
+    assert (alone.returncode, alone.stderr.count("\n")) == (1, 1)
 
 
 def test_a_node_that_is_not_known_keeps_its_features(tmp_path: Path) -> None:
     plan = make_plan((make_group(("a", "b", "n[1-9]")),), release="night")
     served = as_planned(plan, works=plan.nodes)
     files = emitted(plan, tmp_path, {name: served[name] for name in ("a", "n[1-9]")})
-    assert "set_feature a fleetbuild.night:cpu-avx2-cp311\n" in files.files["features.sh"]
-    assert " /opt/fleetbuild/night/current " in files.files["job.sh"]
+    assert "\na fleetbuild.night:cpu-avx2-cp311\nb ?\n'" in files.files["features.sh"]
+    assert "-f /opt/fleetbuild/night/current)" in files.files["job.sh"]
     assert files.warnings == (
-        "b: its release is not known, so features.sh leaves the node as it is.",
-        "n[1-9]: Slurm has no such name, so features.sh leaves the node out.",
+        "b: what serves there is not known, so features.sh changes nothing.",
+        "n[1-9]: no node in Slurm can have such a name.",
     )
 
 
-def test_without_a_verified_release_there_is_nothing_to_ask_for(tmp_path: Path) -> None:
-    with pytest.raises(BlockedError, match="No node serves a verified release"):
-        emitted(make_plan(), tmp_path, {"a": None})
+def test_without_a_verified_release_features_only_go(tmp_path: Path) -> None:
+    files = emitted(make_plan(), tmp_path, {"a": None, "b": None})
+    assert "\na -\nb -\n" in files.files["features.sh"]
+    assert "job.sh" not in files.files
+    assert "No node is known to serve a verified release" in files.warnings[0]

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Written by `fleetbuild emit slurm`. Each node runs Python with its own release:
+# Written by `fleetbuild emit slurm`. All nodes of a job are of one group, and run Python with the
+# release that serves on the first one as the job starts, whatever is installed meanwhile:
 #     sbatch job.sh train.py ARGUMENTS
-# The nodes of one job are of one group: of any group below, or of the one that you leave. For GPUs
-# add your site's option, such as --gpus-per-node=1. The link is read once: a job keeps its release
-# while another one is installed.
+# With a constraint of yours, name both: sbatch --constraint='ib&@FEATURE@' …
 #SBATCH --constraint=@FEATURE@
-exec srun sh -c 'exec "$(readlink -f "$0")/bin/python" "$@"' @CURRENT@ "$@"
+: "${1:?Name a script of Python: sbatch job.sh train.py}"
+release=$(readlink -f @CURRENT@) && exec srun "$release/bin/python" "$@"
