@@ -40,6 +40,7 @@ _QUIET = {
     "ANSIBLE_ASK_VAULT_PASS": "False",
 }
 
+_PLUGINS = Path(__file__).with_name("callback_plugins")
 _GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 
 # For output that is parsed: no extra messages, and no copy in a log file.
@@ -277,6 +278,9 @@ def _variables(private: Path, env: Mapping[str, str]) -> dict[str, str]:
         "FLEETBUILD_RUN": str(private),
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
         "ANSIBLE_INVENTORY_IGNORE_REGEX": ignored_files(),
+        "ANSIBLE_CALLBACK_PLUGINS": ":".join(
+            filter(None, [str(_PLUGINS), os.environ.get("ANSIBLE_CALLBACK_PLUGINS")])
+        ),
     }
     if "UTF" not in (os.environ.get("LC_ALL") or "UTF-8").upper():
         own["LC_ALL"] = "C.UTF-8"  # Ansible starts with no other encoding, and cron has LC_ALL=C
@@ -304,6 +308,4 @@ def find_program(name: str) -> str:
 
 def _keep(output: Path, log: Path) -> None:
     if output.exists():
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copyfile(output, log)
-        log.chmod(0o600)
