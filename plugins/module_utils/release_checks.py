@@ -90,7 +90,7 @@ def run(python, steps, timeout):
 
     It prints into a file: a pipe would end only with the last of the processes that it leaves.
     """
-    home = tempfile.mkdtemp(prefix="fleetbuild-verify-")
+    home, code = tempfile.mkdtemp(prefix="fleetbuild-verify-"), None
     with tempfile.TemporaryFile() as said:
         try:
             with start(python, home, said) as child:
@@ -99,14 +99,15 @@ def run(python, steps, timeout):
                     code = child.returncode
                 except subprocess.TimeoutExpired:
                     os.killpg(child.pid, signal.SIGKILL)
-                    code = None
         except OSError as error:  # the python is missing or cannot be started
             said.write(str(error).encode("utf-8"))
             code = 1
         finally:
             shutil.rmtree(home, ignore_errors=True)
-        said.seek(max(0, said.seek(0, os.SEEK_END) - READ))
-        return said.read().decode("utf-8", "replace"), code
+        size = said.seek(0, os.SEEK_END)
+        said.seek(max(0, size - READ))
+        more = f"\nIt printed {size >> 20} MiB, the most that is kept." if size >= LARGEST else ""
+        return said.read().decode("utf-8", "replace") + more, code
 
 
 def start(python, home, said):

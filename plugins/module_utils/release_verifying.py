@@ -15,13 +15,11 @@ from .release_checks import manifest, sanity_script
 from .release_root import Root
 from .release_signature import Signatures
 
-SUBREAPER = 36  # of prctl: what loses its parent becomes a child of this process
-
 
 def try_release(release, about, node):
     """Try a release, and end each process that its code leaves behind."""
-    if release_checks.ctypes:
-        release_checks.ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    if release_checks.ctypes:  # what loses its parent becomes a child of this process
+        release_checks.ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     before = with_descendants(os.getpid())
     result = release_checks.try_release(release, about, node)
     for _ in range(100):  # one that is stuck in the kernel stays
