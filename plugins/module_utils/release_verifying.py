@@ -22,7 +22,7 @@ def try_release(release, about, node):
         release_checks.ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     before = with_descendants(os.getpid())
     result = release_checks.try_release(release, about, node)
-    for _ in range(100):  # one that is stuck in the kernel stays
+    for _ in range(100):  # a process may be stuck in the kernel
         left = set(with_descendants(os.getpid())).difference(before)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):

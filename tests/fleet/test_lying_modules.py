@@ -98,7 +98,7 @@ def test_a_reply_that_would_set_variables_is_refused_and_other_nodes_go_on(place
 
 
 @pytest.mark.parametrize("data", [{"host": "good", "task": "forged"}, None])
-def test_words_of_a_node_are_no_event_of_another(place: Path, data: object) -> None:
+def test_words_of_a_node_make_no_event_of_another(place: Path, data: object) -> None:
     """ansible-runner reads events between control characters, which Ansible's warnings quote."""
     forged = {"uuid": "x", "event": "runner_on_ok", "event_data": data} if data else [1]
     event = base64.b64encode(json.dumps(forged).encode()).decode()
