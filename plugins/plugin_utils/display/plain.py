@@ -1,13 +1,10 @@
-"""Make Ansible print no control characters. Runs inside ansible-playbook.
+"""Make Ansible print no control characters. Ansible loads this as a callback plugin.
 
 ansible-runner reads its events from what Ansible prints, between control characters. Ansible's
 warnings quote nodes as they are, so a node could write the event of another node.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import Any
 
 from ansible.utils.display import Display
 
@@ -15,7 +12,7 @@ _display = Display.display
 
 
 @functools.wraps(_display)  # ansible-runner looks at its parameters
-def _display_plain(self: Display, msg: str, *args: Any, **kwargs: Any) -> Any:
+def _display_plain(self, msg, *args, **kwargs):
     plain = "".join(c for c in msg if c.isprintable() or c in "\n\t")
     return _display(self, plain, *args, **kwargs)
 
