@@ -26,7 +26,7 @@ def try_release(release, about, node):
         left = set(with_descendants(os.getpid())).difference(before)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.killpg(os.getpgid(pid), signal.SIGKILL)  # at once, so none forks away
         if not left:
             break
         time.sleep(0.01)
