@@ -25,6 +25,7 @@ from typing import Any
 from fleetbuild.ansible import _watch
 from fleetbuild.ansible.connections import end_connections, signal_run
 from fleetbuild.errors import FleetbuildError
+from fleetbuild.files import ansible_dir
 from fleetbuild.foreign_settings import refuse_foreign_ansible_cfg
 
 # Settings that turn off messages and prompts for a person at a terminal.
@@ -40,6 +41,7 @@ _QUIET = {
     "ANSIBLE_ASK_VAULT_PASS": "False",
 }
 
+_PLUGINS = "plugins/plugin_utils/display"
 _GRACE = 5.0  # seconds for Ansible to stop its workers by itself
 
 # For output that is parsed: no extra messages, and no copy in a log file.
@@ -277,6 +279,11 @@ def _variables(private: Path, env: Mapping[str, str]) -> dict[str, str]:
         "FLEETBUILD_RUN": str(private),
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
         "ANSIBLE_INVENTORY_IGNORE_REGEX": ignored_files(),
+        "ANSIBLE_CALLBACK_PLUGINS": ":".join(
+            filter(
+                None, [str(ansible_dir() / _PLUGINS), os.environ.get("ANSIBLE_CALLBACK_PLUGINS")]
+            )
+        ),
     }
     if "UTF" not in (os.environ.get("LC_ALL") or "UTF-8").upper():
         own["LC_ALL"] = "C.UTF-8"  # Ansible starts with no other encoding, and cron has LC_ALL=C
@@ -304,6 +311,4 @@ def find_program(name: str) -> str:
 
 def _keep(output: Path, log: Path) -> None:
     if output.exists():
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copyfile(output, log)
-        log.chmod(0o600)

@@ -49,18 +49,17 @@ def audit_wheels(run: Run, progress: Progress) -> Progress:
 
 def _read_all(
     run: Run, progress: Progress, built: list[BuildAssignment]
-) -> Iterator[tuple[BuildAssignment, tuple[Path | None, list[str]]]]:
+) -> Iterator[tuple[BuildAssignment, tuple[Path, str]]]:
     """Yield each delivered wheel with its problems, the first one read first.
 
     They are read beside each other: a wheel that takes minutes holds up no other.
     """
 
-    def read(assignment: BuildAssignment) -> tuple[Path | None, list[str]]:
+    def read(assignment: BuildAssignment) -> tuple[Path, str]:
         result = progress.wheels[key_of(assignment.wheel)]
-        path, problem = _delivered_wheel(run, assignment, result)
-        if path is None:
-            return None, [problem]
-        return path, [*run.tools.audit(path, run.plan, assignment.wheel)]
+        path = incoming(run, assignment) / Path(result.file or "").name
+        problem = _delivery_problem(path, result)
+        return path, problem or "; ".join(run.tools.audit(path, run.plan, assignment.wheel))
 
     with Workers(max(2, os.cpu_count() or 1)) as readers:
         reading = {readers.submit(read, assignment): assignment for assignment in built}
@@ -73,11 +72,11 @@ def _audit(
     progress: Progress,
     assignment: BuildAssignment,
     result: WheelResult,
-    delivered: tuple[Path | None, list[str]],
+    delivered: tuple[Path, str],
 ) -> tuple[WheelResult, StoredWheel | None]:
-    path, problems = delivered
-    if problems or path is None:
-        return _refuse(run, assignment, result, "; ".join(problems)), None
+    path, problem = delivered
+    if problem:
+        return _refuse(run, assignment, result, problem), None
     builder = progress.facts.get(assignment.node)
     image = assignment.wheel.builder(assignment.node).image
     try:
@@ -121,24 +120,13 @@ def audit_findings(
     return (*filter(None, [recalled]), *problems)
 
 
-def _delivered_wheel(
-    run: Run, assignment: BuildAssignment, result: WheelResult
-) -> tuple[Path | None, str]:
-    """Return the wheel that the build delivered, or the reason why it cannot be used."""
-    files = [
-        path
-        for path in sorted(incoming(run, assignment).glob("*.whl"))
-        if path.is_file() and not path.is_symlink()
-    ]
-    named = [path for path in files if result.file and path.name == Path(result.file).name]
-    if len(named) != 1:
-        return None, f"{assignment.node} reports that it built a wheel, but no wheel arrived."
-    if sha256_of(named[0]) != result.sha256:
-        return (
-            None,
-            f"{named[0].name} changed on the way from {assignment.node}: its sha256 differs.",
-        )
-    return named[0], ""
+def _delivery_problem(path: Path, result: WheelResult) -> str:
+    """Return the reason why the wheel that a build delivered cannot be read; empty if it can."""
+    if path.suffix != ".whl" or not path.is_file():
+        return f"{result.built_on} reports that it built a wheel, but no wheel arrived."
+    if sha256_of(path) != result.sha256:
+        return f"{path.name} changed on the way from {result.built_on}: its sha256 differs."
+    return ""
 
 
 def _refuse(run: Run, assignment: BuildAssignment, result: WheelResult, reason: str) -> WheelResult:

@@ -92,14 +92,13 @@ class Archive:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 yield cast("bytes", data)  # it is sliced and searched in the same way
 
-    def digest(self, name: str, algorithm: str) -> tuple[str, int]:
-        """Return a member's hash as in RECORD, and its size; raises one of BROKEN on failure."""
-        digest, size = hashlib.new(algorithm), 0
+    def digest(self, name: str, algorithm: str) -> str:
+        """Return a member's hash as in RECORD; raises one of BROKEN on failure."""
+        digest = hashlib.new(algorithm)
         with self._file.open(self._members[name]) as member:
             while chunk := member.read(_CHUNK):
                 digest.update(chunk)
-                size += len(chunk)
-        return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), size
+        return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
 
 
 @contextmanager

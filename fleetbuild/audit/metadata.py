@@ -107,7 +107,7 @@ def _row_problems(archive: Archive, name: str, row: list[str] | None) -> Iterato
         yield f"{name!r} has no valid hash in RECORD"
         return
     try:
-        digest, _ = archive.digest(name, algorithm)
+        digest = archive.digest(name, algorithm)
     except BROKEN as error:
         yield f"{name!r} cannot be unpacked: {error}"
         return

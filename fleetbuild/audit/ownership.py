@@ -190,7 +190,7 @@ def _stem(place: str) -> str:
     return place.rpartition("/")[2].partition(".")[0]
 
 
-def _digest(wheel: _Wheel, member: str) -> tuple[str, int] | None:
+def _digest(wheel: _Wheel, member: str) -> str | None:
     try:
         return wheel.archive.digest(member, "sha256")
     except BROKEN:

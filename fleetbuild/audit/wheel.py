@@ -55,8 +55,7 @@ def audit_wheel(
     """
     path = Path(path)
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):  # such as a pipe, which waits for a writer
+        if not stat.S_ISREG(path.stat().st_mode):  # such as a pipe, which waits for a writer
             raise OSError(errno.EINVAL, "it is not a file.")
         path.open("rb").close()
     except OSError as error:

@@ -140,7 +140,7 @@ class ActionModule(ActionBase):
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-        with watched(self._host):
+        with watched(self._host, fetches=True):
             self._connection.fetch_file(there, here)
 
 

@@ -4,10 +4,12 @@ Standard library only, Python 3.6 or newer: every release contains this module a
 bin/fleetbuild-sanity, which works without fleetbuild and Ansible.
 """
 
+import contextlib
 import glob
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -22,6 +24,8 @@ except ImportError:  # a Python that was built without it
 
 NOBODY = 65534
 NO_NEW_PRIVS = 38  # of prctl: sudo and the like give nothing more
+LARGEST = 1 << 30  # bytes that a check may print, or write into one file
+READ = 1 << 24  # bytes of it that are read, from the end
 GPU_DEVICES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvmap", "/dev/dri/*")
 # Runs the steps one by one and prints the number of each, so that a crash shows its step.
 DRIVER = """
@@ -82,25 +86,31 @@ def try_release(release, about, node):
 
 
 def run(python, steps, timeout):
-    """Run the steps in an isolated child in an empty folder; return its output and exit code."""
-    home = tempfile.mkdtemp(prefix="fleetbuild-verify-")
-    try:
-        child = start(python, home)
+    """Run the steps in an isolated child in an empty folder; return its output and exit code.
+
+    It prints into a file: a pipe would end only with the last of the processes that it leaves.
+    """
+    home, code = tempfile.mkdtemp(prefix="fleetbuild-verify-"), None
+    with tempfile.TemporaryFile() as said:
         try:
-            raw = child.communicate(json.dumps(steps).encode("utf-8"), timeout=timeout)[0]
-            code = child.returncode
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            raw = child.communicate()[0]
-            code = None
-    except OSError as error:  # the python is missing or cannot be started
-        raw, code = str(error).encode("utf-8"), 1
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-    return raw.decode("utf-8", "replace"), code
+            with start(python, home, said) as child:
+                try:
+                    child.communicate(json.dumps(steps).encode("utf-8"), timeout=timeout)
+                    code = child.returncode
+                except subprocess.TimeoutExpired:
+                    os.killpg(child.pid, signal.SIGKILL)
+        except OSError as error:  # the python is missing or cannot be started
+            said.write(str(error).encode("utf-8"))
+            code = 1
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+        size = said.seek(0, os.SEEK_END)
+        said.seek(max(0, size - READ))
+        more = f"\nIt printed {size >> 20} MiB, the most that is kept." if size >= LARGEST else ""
+        return said.read().decode("utf-8", "replace") + more, code
 
 
-def start(python, home):
+def start(python, home, said):
     """Start the child in its folder: as nobody where this process is root, if that works.
 
     In a container, root may be unable to become anybody. If only root can start this Python, such
@@ -108,13 +118,13 @@ def start(python, home):
     """
     if os.geteuid() == 0:
         try:
-            return child_of(python, home, (NOBODY, NOBODY))
+            return child_of(python, home, said, (NOBODY, NOBODY))
         except (PermissionError, subprocess.SubprocessError):
             os.chown(home, 0, -1)
-    return child_of(python, home, None)
+    return child_of(python, home, said, None)
 
 
-def child_of(python, home, user):
+def child_of(python, home, said, user):
     """Start the child as a user, given as (uid, gid), or as this one."""
     clean = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -128,7 +138,7 @@ def child_of(python, home, user):
         env=clean,
         preexec_fn=unprivileged(home, user),  # noqa: PLW1509 (one thread)
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdout=said,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
@@ -142,6 +152,8 @@ def unprivileged(home, user):
     )
 
     def become():
+        with contextlib.suppress(ValueError):  # of a limit that is lower
+            resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
         if user:
             os.chown(home, *user)
             os.setgroups(groups)  # some systems let only these use a GPU

@@ -8,13 +8,11 @@ import errno
 import json
 import os
 import re
-import signal
-import subprocess
-import tempfile
 import zipfile
 
 from . import release_files
 from .builder.removal import remove
+from .programs import ended
 from .release_lease import changing
 from .release_receiving import keep_wheels, remove_received, staged, take_in
 from .release_root import Problem
@@ -180,31 +178,16 @@ def seal(path, manifest):
 
 def run(command, fix):
     """Run a command in a clean environment; return its output, or raise with the end of it."""
-    with tempfile.TemporaryFile() as said:
-        try:
-            child = subprocess.Popen(
-                command,
-                cwd="/",
-                env=ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise Problem(f"{command[0]} does not run: {error.strerror}.", fix) from error
-        try:
-            code = child.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            end(child)
-            raise Problem(
-                "{} did not end within {} s.".format(" ".join(command[:4]), PATIENCE),
-                ["unblock"],
-            ) from None
-        said.seek(0)
-        text = said.read().decode("utf-8", "replace")
-        lines = [line for line in text.splitlines() if line.strip()]
+    try:
+        code, text = ended(command, ENVIRONMENT, PATIENCE)
+    except OSError as error:
+        raise Problem(f"{command[0]} does not run: {error.strerror}.", fix) from error
+    if code is None:
+        raise Problem(
+            "{} did not end within {} s.".format(" ".join(command[:4]), PATIENCE), ["unblock"]
+        )
     if code != 0:
+        lines = [line for line in text.splitlines() if line.strip()]
         for number in FULL:
             if any(os.strerror(number) in line for line in lines):
                 raise OSError(number, os.strerror(number))
@@ -212,13 +195,6 @@ def run(command, fix):
         told = lines[numbers[0] :] if numbers else lines  # uv tells the cause behind the error
         raise Problem("\n".join(told[-3:]) or "{} failed.".format(" ".join(command)), fix)
     return text
-
-
-def end(child):
-    """Kill a program and its children. A process that is stuck in the kernel stays behind."""
-    os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(10)
 
 
 def hashes(manifest):

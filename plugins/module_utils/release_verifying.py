@@ -3,13 +3,34 @@
 Standard library only, Python 3.6 or newer.
 """
 
+import contextlib
 import json
 import os
+import signal
+import time
 
 from . import release_checks, release_files
-from .release_checks import manifest, sanity_script, try_release
+from .builder.build_folder import with_descendants
+from .release_checks import manifest, sanity_script
 from .release_root import Root
 from .release_signature import Signatures
+
+
+def try_release(release, about, node):
+    """Try a release, and end each process that its code leaves behind."""
+    if release_checks.ctypes:  # what loses its parent becomes a child of this process
+        release_checks.ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    before = with_descendants(os.getpid())
+    result = release_checks.try_release(release, about, node)
+    for _ in range(100):  # a process may be stuck in the kernel
+        left = set(with_descendants(os.getpid())).difference(before)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(os.getpgid(pid), signal.SIGKILL)  # at once, so none forks away
+        if not left:
+            break
+        time.sleep(0.01)
+    return result
 
 
 def verify_made(release, about):

@@ -10,11 +10,11 @@ import contextlib
 import gzip
 import os
 import shutil
-import subprocess
 import time
 import zlib
 
 from .builder.own_pip import pip_wheel
+from .programs import ended
 
 TOOLS = ".tools"  # beside releases; no release name starts so
 OLDEST = 8  # uv installs for Python 3.8 and newer
@@ -70,19 +70,8 @@ def forget_uv(folder, uv):
 def runs(uv):
     """Return whether this machine runs uv."""
     try:
-        return (
-            subprocess.call(
-                [uv, "--version"],
-                cwd="/",
-                env={"HOME": "/"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=60,
-            )
-            == 0
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return ended([uv, "--version"], {"HOME": "/"}, 60)[0] == 0
+    except OSError:
         return False
 
 

@@ -99,18 +99,16 @@ notes:
   elements: str
 """
 
-import contextlib
 import glob
 import os
 import re
 import shutil
-import signal
 import subprocess
-import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.exceptions import reported
+from ..module_utils.programs import ended
 
 FAMILIES = {
     "debian": ("debian", "ubuntu"),
@@ -279,17 +277,12 @@ def version(tool):
 def output(command):
     """Return the output of a command; empty if it fails."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=60,
-            check=False,
+        found = subprocess.check_output(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    return found.decode("utf-8", "replace")
 
 
 def names(table, missing, python, found):
@@ -317,36 +310,14 @@ def install(family, packages):
         commands = [["yum", *command[1:]] for command in commands]
     for command in commands:
         try:
-            code, lines = ended(command, environment)
+            code, said = ended(command, environment, PATIENCE)
         except OSError as error:
             return f"{command[0]}: {error.strerror}."
         if code is None:
             return f"{command[0]} did not end within {PATIENCE} s: find out what blocks it."
         if code != 0 and command not in REFRESH.values():
-            return " ".join(lines[-2:])
+            return " ".join(said.strip().splitlines()[-2:])
     return None
-
-
-def ended(command, environment):
-    """Return (exit code, lines) of a command; the code is None if it was killed after PATIENCE."""
-    with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = child.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # with all that it started
-            code = None
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(10)  # a process that is stuck in the kernel stays behind
-        said.seek(0)
-        return code, said.read().decode("utf-8", "replace").strip().splitlines()
 
 
 if __name__ == "__main__":

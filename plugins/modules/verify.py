@@ -140,7 +140,6 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.exceptions import reported
-from ..module_utils.release_checks import try_release
 from ..module_utils.release_root import Problem
 from ..module_utils.release_verifying import (
     damage_of,
@@ -148,6 +147,7 @@ from ..module_utils.release_verifying import (
     find,
     manifest_or_nothing,
     mark,
+    try_release,
     unmark,
 )
 

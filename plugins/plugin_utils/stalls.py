@@ -29,13 +29,16 @@ class Stalled(AnsibleConnectionFailure):
 
 
 @contextmanager
-def watched(host: str) -> Iterator[None]:
-    """End the sftp and scp that Ansible starts meanwhile if nothing moves; then raise Stalled."""
+def watched(host: str, *, fetches: bool = False) -> Iterator[None]:
+    """End the sftp and scp that Ansible starts meanwhile if nothing moves; then raise Stalled.
+
+    If it fetches, end Ansible's last way too, a command over ssh: this process reads what comes.
+    """
     if not Path("/proc/self/io").exists():
         yield
         return
     ended, stalled = threading.Event(), threading.Event()
-    others = set(_below(os.getpid()))
+    others = {*_below(os.getpid()), *(() if fetches else (os.getpid(),))}
     threading.Thread(target=_watch, args=(ended, stalled, others), daemon=True).start()
     try:
         yield
@@ -49,7 +52,7 @@ def watched(host: str) -> Iterator[None]:
 
 
 def _watch(ended: threading.Event, stalled: threading.Event, others: set[int]) -> None:
-    """Kill the programs below this process once they have read and written nothing for too long.
+    """Kill the programs below this process once nothing has been read and written for too long.
 
     The ways that Ansible tries next are ended too; the programs that were there before are not.
     """
@@ -65,16 +68,16 @@ def _watch(ended: threading.Event, stalled: threading.Event, others: set[int]) -
 
 
 def _moved(others: set[int]) -> dict[int, str]:
-    """Return what each program below this process, but the others, has read and written.
+    """Return what this process and each program below it, but the others, has read and written.
 
     The ssh below sftp does not count: it also reads and writes to ask whether the node lives. Nor
-    does sshpass, which waits for either.
+    does sshpass, which waits for either, nor the thread of this process that watches.
     """
     moved = {}
-    for process, name in _below(os.getpid(), but="ssh").items():
+    for process, name in {os.getpid(): "", **_below(os.getpid(), but="ssh")}.items():
         with suppress(OSError):
             if name != "sshpass" and process not in others:
-                moved[process] = Path(f"/proc/{process}/io").read_text("ascii")
+                moved[process] = Path(f"/proc/{process}/task/{process}/io").read_text("ascii")
     return moved
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from fleetbuild.audit import audit_wheel
+from tests.factories.command_line import run_fleetbuild
 from tests.lab import Lab
 from tests.lab.fleet import HARDWARE
 from tests.toolkit import VERSION, cuda_toolkit
@@ -66,14 +66,8 @@ def apply(lab: Lab, here: Path, recipe: str, release: str) -> subprocess.Complet
     (here / "recipes/cuda-saxpy.yml").write_text(recipe)
     config = here / "fleetbuild.yml"
     config.write_text(f"release: {release}\npackages: ['cuda-saxpy @ {SOURCE}']\n")
-    return subprocess.run(
-        [sys.executable, "-m", "fleetbuild", "apply", lab.inventory, "--config", config, "--yes"],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    words = ("apply", lab.inventory, "--config", config, "--yes")
+    return run_fleetbuild(*words, here=here, code=None)
 
 
 def test_each_group_gets_code_for_its_own_gpu_only(lab: Lab, here: Path) -> None:

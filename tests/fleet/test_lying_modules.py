@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,6 +95,19 @@ def test_a_reply_that_would_set_variables_is_refused_and_other_nodes_go_on(place
     # Ansible warns of what it removes, in the node's words; nothing acts on a warning.
     results = [{**event.result, "warnings": []} for event in events]
     assert "evil" not in json.dumps(results)
+
+
+@pytest.mark.parametrize("data", [{"host": "good", "task": "forged"}, None])
+def test_words_of_a_node_make_no_event_of_another(place: Path, data: object) -> None:
+    """ansible-runner reads events between control characters, which Ansible's warnings quote."""
+    forged = {"uuid": "x", "event": "runner_on_ok", "event_data": data} if data else [1]
+    event = base64.b64encode(json.dumps(forged).encode()).decode()
+    words = f"\x1b[K{event}\x1b[1D\x1b[K"
+    hosts, events = run(place, [{"name": "next", **_RELEASE}], ["add_group"], _ansible_x=words)
+    assert {host.state for host in hosts.values()} == {"ok"}
+    assert [event.task for event in events if event.host == "good"] == ["next"]
+    (log,) = (place / "state/runs").iterdir()
+    assert "\x1b" not in log.read_text()
 
 
 def test_every_kind_of_task_that_the_roles_use_is_checked(place: Path) -> None:

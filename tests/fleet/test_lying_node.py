@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.factories.command_line import run_fleetbuild
 from tests.fleet.test_apply import source_tree
 from tests.lab import Lab
 
@@ -63,29 +62,22 @@ def lab(make_lab: Callable[..., Lab]) -> Lab:
     return lab
 
 
-def state_of(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
-
-
 @pytest.mark.parametrize("name", LIES)
 def test_a_node_that_lies_reaches_nothing_and_the_other_is_served(
     lab: Lab, tmp_path: Path, name: str
 ) -> None:
     release = re.sub(r"\W", "-", name)
-    trees = source_tree(tmp_path / "tiny")
-    (tmp_path / "fleetbuild.yml").write_text(
+    trees, config = source_tree(tmp_path / "tiny"), tmp_path / "fleetbuild.yml"
+    config.write_text(
         f"release: {release}\nrollout: {{max_fail: '100%'}}\ngrouping: {{rungs: detected}}\n"
     )
     lab.exec("liar", f"cat >/root/lies.json <<'EOF'\n{json.dumps(LIES[name])}\nEOF", check=True)
-    plan = [
-        "plan", str(lab.inventory), "--package", f"tiny @ {trees}",
-        "--config", str(tmp_path / "fleetbuild.yml"),
-    ]  # fmt: skip
-    planned = fleetbuild_command(tmp_path, *plan)
-    assert planned.returncode == 0, planned.stdout + planned.stderr
-    before = state_of(tmp_path), state_of(lab.inventory.parent)
-    applied = fleetbuild_command(tmp_path, "apply", "--timeout", "15")
-    assert (state_of(tmp_path), state_of(lab.inventory.parent)) == before
+    tiny = ("--package", f"tiny @ {trees}", "--config", config)
+    run_fleetbuild("plan", lab.inventory, *tiny, here=tmp_path)
+    folders = tmp_path, lab.inventory.parent
+    before = [set(folder.iterdir()) for folder in folders]
+    applied = run_fleetbuild("apply", "--timeout", "15", here=tmp_path, code=None)
+    assert [set(folder.iterdir()) for folder in folders] == before
     assert not Path(MARK).exists()
     assert not [p for p in (tmp_path / ".fleetbuild").rglob("*") if "\n" in p.name]
     printed = applied.stdout + applied.stderr
@@ -103,10 +95,3 @@ def test_a_node_that_lies_reaches_nothing_and_the_other_is_served(
     assert link.stdout.startswith("releases/")
     if name != "words":
         assert states["liar"] != "installed", printed
-
-
-def fleetbuild_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("fleetbuild")), *arguments],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip

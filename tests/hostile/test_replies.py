@@ -22,6 +22,10 @@ _HONEST = {
     "reason": "", "fix": "", "kind": "", "errors": [], "progress": {}, "home": "/home/liar",
     "missing": [],
 }  # fmt: skip
+_WANTED = {
+    "package": "six", "wheel_version": "1", "key": KEY, "python": "/usr/bin/python3",
+    "source": "/nonexistent/six.tar.gz", "source_sha256": "0" * 64,
+}  # fmt: skip
 _SHELL = "\n!touch reached\n"
 # What a node prints in place of a reply.
 _NO_REPLY = {
@@ -104,14 +108,8 @@ def test_the_roles_check_replies_in_a_users_own_playbook_too(
     core.parent.mkdir(parents=True)
     core.symlink_to(Path(__file__).parents[2])
     monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(nodes / "collections"))
-    wanted = {
-        "package": "six", "wheel_version": "1", "key": KEY,
-        "source": "/nonexistent/six.tar.gz", "source_sha256": "0" * 64, "dest": str(nodes / "dest"),
-    }  # fmt: skip
-    role = {
-        "name": "fleetbuild.core.build_wheel",
-        "vars": {"build_wheel_spec": wanted},
-    }
+    wanted = _WANTED | {"dest": str(nodes / "dest")}
+    role = {"name": "fleetbuild.core.build_wheel", "vars": {"build_wheel_spec": wanted}}
     own = nodes / "own.yml"
     own.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "roles": [role]}]))
     liars = [name for name in _LIARS if name.startswith(("home", "file"))]
@@ -126,12 +124,7 @@ def test_the_roles_check_replies_in_a_users_own_playbook_too(
 
 
 def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) -> None:
-    wanted = {
-        "package": "six", "wheel_version": "1", "key": KEY,
-        "source": "/nonexistent/six.tar.gz", "source_sha256": "0" * 64,
-        "python": "/usr/bin/python3",
-    }  # fmt: skip
-    builds = {name: [wanted | {"dest": str(nodes / "dest" / name)}] for name in _LIARS}
+    builds = {name: [_WANTED | {"dest": str(nodes / "dest" / name)}] for name in _LIARS}
     hosts = Playbooks(inventory="hosts", state_dir=nodes / "state").run(
         "build.yml",
         limit=list(_LIARS),
@@ -157,6 +150,19 @@ def test_no_value_of_a_reply_becomes_a_line_or_an_argument_of_sftp(nodes: Path) 
     assert "more than fleetbuild reads" in hosts["flood"].message
 
 
+def test_a_build_that_a_node_calls_running_ends_by_the_clock(nodes: Path) -> None:
+    running = json.dumps(_HONEST | {"state": "running"})
+    program(nodes / "null.python", f"[ $# -gt 0 ] || cat >/dev/null\nsleep 4\necho '{running}'")
+    build = _WANTED | {"timeout": -590, "dest": str(nodes / "dest")}  # ten seconds are left
+    hosts = Playbooks(inventory="hosts", state_dir=nodes / "state").run(
+        "build.yml",
+        limit=["null"],
+        extravars={"fleetbuild_builds": {"null": [build]}, "build_wheel_poll": 1},
+        on_event=lambda _: None,
+    )
+    assert "six 1: The build did not end in time." in hosts["null"].message
+
+
 def test_a_node_whose_sftp_never_answers_is_ended_and_others_go_on(
     nodes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,13 +174,8 @@ def test_a_node_whose_sftp_never_answers_is_ended_and_others_go_on(
     patience.write_text(text.replace("_INTERVAL = 10.0", "_INTERVAL = 0.5"))
     monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(nodes / "collections"))
     program(nodes / "dir-line.sftp", "exec sleep 600")
-    wanted = {
-        "package": "six", "wheel_version": "1", "key": KEY,
-        "source": "/nonexistent/six.tar.gz", "source_sha256": "0" * 64,
-        "python": "/usr/bin/python3",
-    }  # fmt: skip
     names = ["honest", "dir-line"]
-    builds = {name: [wanted | {"dest": str(nodes / "dest" / name)}] for name in names}
+    builds = {name: [_WANTED | {"dest": str(nodes / "dest" / name)}] for name in names}
     began = time.monotonic()
     hosts = Playbooks(inventory="hosts", state_dir=nodes / "state").run(
         str(core / "playbooks/build.yml"),

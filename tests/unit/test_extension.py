@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fleetbuild.config import parse_config
 from fleetbuild.errors import ConfigError
+from tests.factories.command_line import run_fleetbuild
 
 CODE = """
 from pydantic import Field
@@ -49,11 +48,8 @@ def site(tmp_path: Path) -> Path:
 
 
 def fleetbuild(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fleetbuild", *arguments]
-    environment = {**os.environ, "PYTHONPATH": f"{site}:{Path(__file__).parents[2]}"}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=site, env=environment
-    )
+    path = f"{site}:{Path(__file__).parents[2]}"
+    return run_fleetbuild(*arguments, here=site, code=None, PYTHONPATH=path)
 
 
 def test_an_installed_package_adds_a_command_and_a_section(site: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from fleetbuild.this_machine import (
     local_hosts,
     with_users_folder,
 )
+from tests.factories.command_line import run_fleetbuild
 
 HERE = Inventory(
     source="localhost,",
@@ -165,16 +167,7 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def cli(user: Path) -> Cli:
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "fleetbuild", *words],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=user.parents[2],
-        )
-
-    return call
+    return partial(run_fleetbuild, here=user.parents[2], code=None)
 
 
 def test_run_finds_the_releases_programs_and_keeps_their_arguments(cli: Cli, user: Path) -> None:

@@ -160,12 +160,13 @@ def is_open(pid, path):
 
 
 def with_descendants(pid):
-    """Return this process and all below it, parents first."""
+    """Return this process and all below it that live, parents first."""
     children = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            parent = int(file.read().rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                children.setdefault(int(parent), []).append(int(name))
     found = [pid]
     for each in found:
         found += children.get(each, [])

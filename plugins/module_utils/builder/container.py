@@ -115,11 +115,5 @@ def lay_steps(folder):
 
 def call(*command):
     """Run an engine's command; return its exit code."""
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=120,
-        check=False,
-    ).returncode
+    nothing = subprocess.DEVNULL
+    return subprocess.call(command, stdin=nothing, stdout=nothing, stderr=nothing, timeout=120)

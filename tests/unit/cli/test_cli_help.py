@@ -1,10 +1,12 @@
-import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from typer.testing import Result
+
+from tests.factories.command_line import run_fleetbuild
 
 COMMANDS = (
     "init", "doctor", "facts", "plan", "apply", "status", "verify", "rollback", "explain", "audit",
@@ -15,10 +17,7 @@ Run = Callable[..., Result]
 
 
 def fleetbuild(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fleetbuild", *args],
-        capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "100"},
-    )  # fmt: skip
+    return run_fleetbuild(*args, here=Path(), code=None, COLUMNS="100")
 
 
 def python(program: str, *args: str) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from uv import find_uv_bin
 
 import fleetbuild
 from fleetbuild.plan.document.serialize import with_digest
+from tests.factories.command_line import run_fleetbuild
 from tests.factories.files import make_wheel
 from tests.factories.plans import make_plan
 
@@ -81,11 +80,8 @@ def planned(tmp_path: Path) -> Path:
 
 
 def run(installed: Path, planned: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fleetbuild", "emit", *words],
-        cwd=planned, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(installed), "COLUMNS": "100"},
-    )  # fmt: skip
+    about = {"PYTHONPATH": str(installed), "COLUMNS": "100"}
+    return run_fleetbuild("emit", *words, here=planned, code=None, **about)
 
 
 def test_a_plug_in_is_a_command_with_its_own_options(installed: Path, planned: Path) -> None:

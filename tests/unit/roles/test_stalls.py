@@ -57,11 +57,16 @@ time.sleep(600)
 """
 
 
-@pytest.fixture
-def send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Send files to a server that answers so; in a second without progress, that ends."""
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands still ends after a second."""
     monkeypatch.setattr(stalls, "_PATIENCE", 1.0)
     monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
+
+
+@pytest.fixture
+def send(tmp_path: Path) -> Callable[..., Any]:
+    """Send files to a server that answers so."""
 
     def sent(answers: int, pause: float = 0, method: str = "sftp", size: int = 1 << 20) -> Any:
         ssh, file = tmp_path / "ssh", tmp_path / "wheel"
@@ -99,23 +104,28 @@ def test_a_slow_transfer_goes_on(send: Callable[..., Any]) -> None:
     assert time.monotonic() - began > 2 * stalls._PATIENCE
 
 
-def test_a_program_that_waits_for_ssh_is_not_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_waits_for_ssh_is_not_ended(tmp_path: Path) -> None:
     """Ansible's last way to send a file is a command over ssh."""
-    monkeypatch.setattr(stalls, "_PATIENCE", 0.5)
-    monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
     for name in ("ssh", "sshpass"):
         (tmp_path / name).symlink_to(shutil.which("sleep") or "")
         with stalls.watched("n1"):
-            subprocess.run([tmp_path / name, "1.5"], check=True)
+            subprocess.run([tmp_path / name, "2.5"], check=True)
 
 
-def test_a_program_that_was_there_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls, "_PATIENCE", 0.5)
-    monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
+def test_a_file_that_never_comes_is_ended_in_ansibles_last_way_too(tmp_path: Path) -> None:
+    """As of a pipe in the place of a wheel: sftp and scp refuse it, and the node's dd waits."""
+    (tmp_path / "ssh").symlink_to(shutil.which("sh") or "")
+    forever = "while :; do :; done"
+    with pytest.raises(stalls.Stalled), stalls.watched("n1", fetches=True):
+        subprocess.run([tmp_path / "ssh", "-c", forever], check=False, capture_output=True)
+    slow = "for n in 1 2 3 4 5; do echo $n; sleep 0.5; done"
+    with stalls.watched("n1", fetches=True):
+        subprocess.run([tmp_path / "ssh", "-c", slow], check=True, capture_output=True)
+
+
+def test_a_program_that_was_there_before_does_not_count() -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         with stalls.watched("n1"):
-            time.sleep(1.5)
+            time.sleep(2.5)
         assert other.poll() is None
         other.kill()

@@ -18,6 +18,7 @@ import pytest
 
 from fleetbuild.hardware.gpus import SMS
 from fleetbuild.toolchains.cuda import runs_on
+from tests.factories.processes import left_behind
 from tests.factories.role_modules import plugin
 
 TOLD = plugin("plugin_utils.known_failures").explaining({}, {"inventory_hostname": "n1"})
@@ -81,6 +82,25 @@ def test_a_crash_reported_by_a_shell_is_recognised(checks: ModuleType) -> None:
 def test_a_check_that_hangs_is_ended(checks: ModuleType, release: Path) -> None:
     slow = about("import time; time.sleep(60)", timeout=1)
     assert "did not end within 1 s" in checks.try_release(str(release), slow, "n1")["reason"]
+
+
+@pytest.mark.parametrize("closed", ["", "os.closerange(0, 3)"])
+def test_a_check_leaves_no_process_and_waits_for_none(release: Path, closed: str) -> None:
+    left = f"if not os.fork():\n    os.setsid()\n    {closed or 'pass'}\n    time.sleep(60)"
+    snippet = f"import os, time\n{left}\nprint(os.environ['HOME'])"
+    tried = plugin("module_utils.release_verifying").try_release
+    result = tried(str(release), about(snippet, timeout=20), "n1")
+    assert result["ok"], result
+    assert left_behind(result["output"], 2) == []
+
+
+def test_a_check_that_prints_without_end_fills_neither_memory_nor_disk(
+    checks: ModuleType, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "LARGEST", 1 << 20)
+    monkeypatch.setattr(checks, "READ", 1 << 16)
+    endless = about("while True: print('x' * 1000)")
+    assert "printed 1 MiB, the most" in checks.try_release(str(release), endless, "n1")["reason"]
 
 
 def test_a_release_without_its_python_fails_with_a_reason(
