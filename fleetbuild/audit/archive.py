@@ -35,7 +35,7 @@ _UTF8, _UNICODE_NAME = 0x800, 0x7075  # a flag of a member, and an extra field, 
 
 # Exceptions for a damaged archive, or a damaged file in it.
 BROKEN = (
-    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, OSError, RuntimeError, *DAMAGED,
+    zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, *DAMAGED,
 )  # fmt: skip
 
 

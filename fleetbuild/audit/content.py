@@ -31,8 +31,6 @@ _PLATFORM = re.compile(r"any|(linux|manylinux\w+|musllinux\w+)_\w+", re.ASCII)
 _PYTHON = re.compile(r"(cp|py)\d+", re.ASCII)
 _ABI = re.compile(r"none|abi3|cp\d+[a-z]*", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Of .data/data, which is unpacked over the release: folders without any part in running it.
-_HARMLESS = ("share", "etc", "include", "man")
 
 
 def content_problems(
@@ -116,9 +114,7 @@ def _file_problems(file: str, name: str, info: str, top_level: frozenset[str]) -
         command = path.removeprefix("bin/")
         if why := _command_problem(command):
             yield f"{file!r} {why}"
-    elif not path.startswith(tuple(f"{folder}/" for folder in _HARMLESS)) and (
-        path.count("/") == 0 or path.startswith(("lib/python", "lib64/", "Scripts/"))
-    ):
+    elif "/" not in path or path.startswith(("lib/python", "lib64/", "Scripts/")):
         yield f"{file!r} would replace a file of the release"
 
 
@@ -136,7 +132,7 @@ def _module_problems(
     if first == "__pycache__":
         first, rest = rest, ""
     module = first if rest else first.split(".")[0]
-    if (not rest and first.endswith((".pth", ".start", ".egg-link"))) or module in _HOOKS:
+    if first.endswith((".pth", ".start", ".egg-link")) or module in _HOOKS:
         yield f"{file!r} would run in every Python of the release"
     elif module in sys.stdlib_module_names:
         yield f"{file!r} would replace a module of the standard library"

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 
 from fleetbuild.audit.archive import BROKEN, Archive, opened_here
 from fleetbuild.audit.content import announced_files, content_problems, tag_problems
@@ -50,7 +50,7 @@ def audit_here(path: Path, name: str, version: str, allowed: Iterable[str]) -> t
             if not archive.problems:
                 problems += content_problems(archive, name, allowed=allowed)
                 problems += _search_paths(archive, allowed)
-    except (*BROKEN, InvalidWheelFilename) as error:
+    except BROKEN as error:
         return (f"it is not a wheel: {error}",)
     return first_few(problems, _ENOUGH)
 

@@ -46,8 +46,6 @@ _PAGE = 4096  # the smallest of any kernel
 _LONGEST_NAME = 4096
 _SHOWN_NAME = 200  # characters; enough to recognise a mangled name
 _MOST_SYMBOLS = 2_000_000
-_MOST_LIBRARIES = 1000
-_MOST_VERSIONS = 1000
 _GPU_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
@@ -204,11 +202,7 @@ class Elf:
     def _dynamic_texts(self, *tags: int) -> tuple[str, ...]:
         rows, strings = self._dynamic_rows
         values = (value for tag, value in rows if tag in tags)
-        return tuple(
-            self.string(strings + value)
-            for value in islice(values, _MOST_LIBRARIES)
-            if strings is not None
-        )
+        return tuple(self.string(strings + value) for value in values if strings is not None)
 
     def dynamic_name(self, name: int) -> str:
         """Return a name of the dynamic symbols by its offset in their strings."""
@@ -233,7 +227,7 @@ class Elf:
             name
             for section in self.sections
             if section.kind == _SHT_VERNEED
-            for name in islice(self._needed_versions(section), _MOST_VERSIONS)
+            for name in self._needed_versions(section)
         )
 
     @property
@@ -334,7 +328,7 @@ class Elf:
             yield from row.iter_unpack(self.data[at:end])
 
     def _rows(self, row: struct.Struct, offset: int, size: int) -> list[tuple[int, ...]]:
-        return list(islice(self._stream(row, offset, size), _MOST_SYMBOLS))
+        return list(self._stream(row, offset, size))
 
     def _table(
         self, row: struct.Struct, offset: int, count: int, size: int
@@ -352,7 +346,7 @@ class Elf:
 
     def _needed_versions(self, section: Section) -> Iterator[str]:
         strings, at = self._strings(section) or 0, section.offset
-        for _ in range(_MOST_LIBRARIES):
+        while True:
             _, count, _, first, following = _NEED.unpack_from(self.data, at)
             place = at + first
             for _ in range(count):

@@ -28,7 +28,7 @@ class Unclear(ValueError):
 
 def info_folder(archive: Archive) -> str:
     """Return the wheel's own .dist-info folder: the only one beside its packages, else ""."""
-    folders = {name.split("/")[0] for name in archive.names if "/" in name}
+    folders = {name.split("/")[0] for name in archive.names}
     (folder, *others) = sorted(f for f in folders if f.endswith(".dist-info")) or [""]
     return "" if others else folder
 

@@ -23,7 +23,7 @@ def top_level(files: Iterable[str]) -> tuple[str, ...]:
 
 def _name(file: PurePosixPath) -> str | None:
     first = file.parts[0] if file.parts else ""
-    if file.suffix not in (".py", ".so") or first.endswith((".dist-info", ".data")):
+    if file.suffix not in (".py", ".so"):
         return None
     # hnswlib.cpython-311-x86_64-linux-gnu.so, six.py, numpy/__init__.py
     name = first.split(".")[0] if len(file.parts) == 1 else first

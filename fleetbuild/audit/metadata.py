@@ -16,7 +16,6 @@ from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.models import WheelAudit
 
 _UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
-_MOST_TAGS = 500
 _LONGEST = 200  # characters of a name or a version that are shown
 _LIBC = re.compile(r"-(?:many|musl)linux[0-9_]+_(?=[a-z])")
 _ALGORITHMS = ("sha256", "sha384", "sha512")
@@ -68,7 +67,7 @@ def _tag_problems(text: str | None, audit: WheelAudit) -> Iterator[str]:
         return
     lines = HeaderParser().parsestr(text).get_all("Tag") or []
     # A line of many alternatives would multiply to more tags than memory holds.
-    short = [line for line in lines[:_MOST_TAGS] if line.count("-") == 2 and len(line) <= 255]
+    short = [line for line in lines if line.count("-") == 2 and len(line) <= 255]
     tags = {str(tag) for line in short for tag in parse_tag(line)}
     # A wheel of the platform linux that was renamed says so in its name alone, as vllm's do: what
     # its code needs of the libc is read from the code.

@@ -47,8 +47,9 @@ sys.exit(isolation.ending(os.waitpid(pid, 0)[1]))
 FORBIDDEN = """
 import sys
 sys.path.insert(0, "plugins/module_utils")
-from builder import refused_calls
-assert refused_calls.refuse() == ""
+from builder import isolation
+isolation._prctl(isolation.NO_NEW_PRIVS, 1)
+assert isolation.refuse() == ""
 """
 
 
@@ -58,7 +59,7 @@ def run_as(user: int, code: str, *words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-B", "-c", code, *words],
         cwd=ROOT, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}, timeout=120, check=False,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, umask=0o077,
         user=user or None, group=user or None, extra_groups=[] if user else None,
     )  # fmt: skip
     return done.stdout + done.stderr

@@ -239,36 +239,3 @@ def test_a_real_setup_py_without_static_metadata(tmp_path, monkeypatch):
     made = plan("hnswlib==0.8.0")
     assert made.lock == "complete", made.nodes
     assert [file.name for file in made.groups[0].dependencies] == ["numpy"]
-
-
-KERNEL = """
-import ctypes, os, socket
-library = ctypes.CDLL(None, use_errno=True)
-numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
-for name, number in zip(("add_key", "request_key", "keyctl"), numbers):
-    ctypes.set_errno(0)
-    # keyctl: the id of the session's keyring
-    library.syscall(*map(ctypes.c_long, (number, 0, -3, 0, 0, 0)))
-    print(name, ctypes.get_errno())
-library.syscall(*map(ctypes.c_long, (425, 1, 0)))
-print("io_uring", ctypes.get_errno())
-for family in (socket.AF_VSOCK, socket.AF_UNIX, socket.AF_INET):
-    try:
-        socket.socket(family, socket.SOCK_STREAM).close()
-        print(family.name, "open")
-    except OSError as problem:
-        print(family.name, problem.errno)
-try:
-    print("keys", open("/proc/keys").read())
-except OSError as problem:
-    print("keys", problem)
-"""
-
-
-@needs_sandbox
-def test_a_backend_reaches_neither_the_kernels_keys_nor_the_host_of_this_machine():
-    said = sandbox.run_confined([str(sandbox.PYTHON), "-I", "-c", KERNEL], {})
-    refused = ("add_key", "request_key", "keyctl", "io_uring", "AF_VSOCK")
-    assert said.splitlines() == [
-        *(f"{name} 1" for name in refused), "AF_UNIX open", "AF_INET open", "keys ",
-    ]  # fmt: skip

@@ -59,30 +59,6 @@ def run_confined(
     `readable` names the files and folders that it sees, by their path inside. They lie in a private
     folder, and are made readable for the user that it runs as.
     """
-    if problem := why_unavailable():
-        raise SandboxError(problem)
-    return _run(command, readable, seconds)
-
-
-@cache
-def why_unavailable() -> str | None:
-    """Return why no program can be confined on this machine; None if it can."""
-    try:
-        _run([str(PYTHON), "-I", "-S", "-c", ""], {})
-    except SandboxError as problem:
-        return f"this machine does not allow one: {', '.join([str(problem), *_forbidding()])}"
-    return None
-
-
-def _forbidding() -> Iterator[str]:
-    """Yield the settings of this machine that keep users, but not root, from making namespaces."""
-    for name, value in _FORBIDDING.items():
-        file = Path("/proc/sys", name.replace(".", "/"))
-        if os.geteuid() != 0 and file.exists() and file.read_text().strip() == value:
-            yield f"{name} is {value}"
-
-
-def _run(command: Sequence[str], readable: Mapping[str, Path], seconds: float | None = None) -> str:
     seconds = seconds or _SECONDS
     outside = () if Path(sys.base_prefix).is_relative_to("/usr") else (sys.base_prefix,)
     if os.geteuid() == 0:  # the command is not
@@ -119,6 +95,24 @@ def _run(command: Sequence[str], readable: Mapping[str, Path], seconds: float | 
             raise SandboxError(said[-1] if said else f"it ended with code {code}")
         out.seek(0)
         return out.read(_MAX_ANSWER).decode("utf-8", "replace")
+
+
+@cache
+def why_unavailable() -> str | None:
+    """Return why no program can be confined on this machine; None if it can."""
+    try:
+        run_confined([str(PYTHON), "-I", "-S", "-c", ""], {})
+    except SandboxError as problem:
+        return f"this machine does not allow one: {', '.join([str(problem), *_forbidding()])}"
+    return None
+
+
+def _forbidding() -> Iterator[str]:
+    """Yield the settings of this machine that keep users, but not root, from making namespaces."""
+    for name, value in _FORBIDDING.items():
+        file = Path("/proc/sys", name.replace(".", "/"))
+        if os.geteuid() != 0 and file.exists() and file.read_text().strip() == value:
+            yield f"{name} is {value}"
 
 
 def _let_read(top: Path) -> None:

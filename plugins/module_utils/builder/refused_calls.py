@@ -17,7 +17,7 @@ except ImportError:  # a Python that was built without it
 
 AF_VSOCK = 40
 JOIN_SESSION_KEYRING = 1
-NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2  # of prctl
+SET_SECCOMP, FILTER = 22, 2  # of prctl
 # machine: architecture as seccomp names it, then add_key, request_key, keyctl, socket, clone,
 # unshare
 NUMBERS = {
@@ -69,7 +69,8 @@ def program(machine):
 def refuse():
     """Refuse them to this process and its children; return why not, or "".
 
-    It takes a keyring of its own first, so that nothing reaches the session's keyring.
+    It takes a keyring of its own first, so that nothing reaches the session's keyring. Before, the
+    process gives up new privileges: the kernel asks for that.
     """
     machine = os.uname().machine
     steps = program(machine)
@@ -79,8 +80,7 @@ def refuse():
     library.syscall(ctypes.c_long(NUMBERS[machine][3]), ctypes.c_long(JOIN_SESSION_KEYRING), None)
     text = ctypes.create_string_buffer(steps, len(steps))
     head = struct.pack("@HP", len(steps) // 8, ctypes.addressof(text))
-    zero, one, by_filter = map(ctypes.c_ulong, (0, 1, FILTER))
-    for words in ((NO_NEW_PRIVS, one, zero), (SET_SECCOMP, by_filter, head)):
-        if library.prctl(*words, zero, zero) != 0:
-            return "seccomp: " + os.strerror(ctypes.get_errno())
+    zero, by_filter = map(ctypes.c_ulong, (0, FILTER))
+    if library.prctl(SET_SECCOMP, by_filter, head, zero, zero) != 0:
+        return "seccomp: " + os.strerror(ctypes.get_errno())
     return ""

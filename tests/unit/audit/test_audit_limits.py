@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.audit import audit_wheel, limited_process, pieces
-from fleetbuild.audit.downloads import audit_download
+from fleetbuild.audit.downloads import Contents, audit_download, contents_of
 from fleetbuild.audit.guards import Guards
 from fleetbuild.audit.ownership import second_owners
 from fleetbuild.audit.wheel import audit_elf, audit_here
@@ -48,18 +48,18 @@ def test_a_wheel_that_takes_too_long_is_refused_with_its_name(tmp_path, monkeypa
     audit = audit_wheel(wheel)
     assert audit.problems == ("it takes more than 20 s of processor time or 1024 MiB to read",)
     assert audit.file == wheel.name
+    assert audit_download(wheel, "demo", "1.0+cpu.avx") == audit.problems
+    assert contents_of(wheel) == Contents()
 
 
 @pytest.mark.parametrize("kind", [limited_process.TooMuchError, MemoryError])
 def test_a_file_that_takes_too_much_is_named_and_the_others_are_read(tmp_path, monkeypatch, kind):
-    from fleetbuild.audit import wheel as reader  # noqa: PLC0415
-
     def read(path, data):
         if "bad" in path:
             raise kind
         return audit_elf(path, data)
 
-    monkeypatch.setattr(reader, "audit_elf", read)
+    monkeypatch.setattr("fleetbuild.audit.wheel.audit_elf", read)
     files = {"demo/bad.so": make_elf(b"\xc3"), "demo/good.so": make_elf(b"\xc3")}
     audit = audit_here(demo_wheel(tmp_path, files=files), (), ())
     assert [elf.path for elf in audit.elfs] == ["demo/good.so"]

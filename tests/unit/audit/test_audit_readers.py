@@ -27,7 +27,7 @@ def test_an_elf_files_requirements_are_read():
 
 
 def test_an_elf_file_may_need_musl_or_no_libc():
-    assert Elf(make_elf(b"\xc3", needed=("libc.musl-x86_64.so.1",))).libc == "musl"
+    assert Elf(make_elf(b"\xc3", needed=(*["m"] * 2000, "libc.musl-x86_64.so.1"))).libc == "musl"
     nothing = Elf(make_elf(b"\xc3", needed=()))
     assert (nothing.libc, nothing.highest("GLIBC")) == (None, None)
 
@@ -72,6 +72,14 @@ def test_one_section_named_often_is_refused():
         Elf(bytes(elf) + text * 40)
 
 
+@pytest.mark.parametrize("field", [62, len(WHOLE) - 3 * 64 + 40, len(WHOLE) - 2 * 64 + 40])
+def test_a_section_of_names_that_is_not_there_leaves_names_out(field):
+    """That of the sections' names, and those of .verneed and .symtab."""
+    elf = bytearray(WHOLE)
+    struct.pack_into("<H", elf, field, 99)
+    assert audit_elf("a.so", bytes(elf)).default == {"avx"}
+
+
 @pytest.mark.parametrize("size", [4, 19, 40, 63, 100, len(WHOLE) - 1])
 def test_a_cut_file_is_broken(size):
     with pytest.raises(BrokenElf):
@@ -79,8 +87,8 @@ def test_a_cut_file_is_broken(size):
 
 
 def test_a_version_count_beyond_the_section_is_bounded():
-    elf = bytearray(make_elf(b"\xc3", versions=("GLIBC_2.34",)))
-    at = elf.index(struct.pack("<HH", 1, 1), 64)
+    elf = bytearray(make_elf(b"\xc3", versions=(*["GLIBC_2.2.5"] * 2000, "GLIBC_2.34")))
+    at = elf.index(struct.pack("<HH", 1, 2001), 64)
     struct.pack_into("<H", elf, at + 2, 0xFFFF)  # versions of the library
     assert Elf(bytes(elf)).highest("GLIBC") == "2.34"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetbuild.audit import archive, audit_wheel, check_wheel
+from fleetbuild.audit.downloads import audit_download
 from fleetbuild.audit.wheel import audit_here
 from fleetbuild.errors import UsageError
 from fleetbuild.models import Target, TargetLibc
@@ -27,7 +28,7 @@ def check(path, **changes):
 
 
 def test_a_right_wheel_is_accepted(tmp_path):
-    path = demo_wheel(tmp_path, files=GOOD)
+    path = demo_wheel(tmp_path, files=GOOD, extra=[("demo/", b"")])
     audit = audit_wheel(path)
     assert (audit.name, audit.version, audit.file_name) == ("demo", "1.0+cpu.avx", "demo")
     assert (audit.problems, audit.features, audit.libc_floor) == ((), ("avx",), "2.34")
@@ -232,19 +233,27 @@ def test_a_wheels_gpu_code_decides_whether_it_fits(tmp_path, built, sm, fits):
         ),
         ({"replace": {"{info}/RECORD": None}}, "no readable RECORD"),
         ({"replace": {"{info}/RECORD": b'"' + b"x" * 200_000}}, "RECORD cannot be read"),
+        ({"replace": {"{info}/RECORD": b"\ndemo/_c.so\n"}}, "'demo/_c.so' has no valid hash"),
         ({"replace": {"{info}/WHEEL": None}}, "no readable WHEEL"),
         ({"replace": {"{info}/WHEEL": b"Tag: py3-none-any\nTag: x\n"}}, "WHEEL says py3-none-any"),
-        ({"replace": {"{info}/METADATA": b"\xff\xfe"}}, "no Name or no Version"),
-        ({"replace": {"{info}/METADATA": b"Name: evil\nVersion: 1\n"}}, "METADATA says evil 1"),
-        ({"replace": {"{info}/METADATA": b"Name: demo\nVersion: ?\n"}}, "METADATA says demo ?"),
+        ({"replace": {"{info}/METADATA": b"Name: demo\n\xff"}}, "no Name or no Version"),
+        ({"replace": {"{info}/METADATA": b"Version: 1\n"}}, "no Name or no Version"),
+        (
+            {"replace": {"{info}/METADATA": b"Name: evil\nVersion: 1\n"}},
+            "evil 1, its file name",
+        ),
+        (
+            {"replace": {"{info}/METADATA": b"Name: demo\nVersion: ?\n"}},
+            "?, its dist-info folder",
+        ),
         (
             {"replace": {"{info}/METADATA": b"Name: demo\nVersion: " + b"1" * 60_000}},
             "says demo 11",
         ),
-        ({"replace": {"other-1.dist-info/METADATA": b""}}, "exactly one .dist-info folder"),
-        ({"extra": [("../../etc/cron.d/x", b"")]}, "would be unpacked outside"),
         ({"extra": [("/etc/passwd", b"")]}, "would be unpacked outside"),
-        ({"extra": [("C:\\x", b"")]}, "would be unpacked outside"),
+        ({"extra": [("C:x", b"")]}, "would be unpacked outside"),
+        ({"extra": [("a\\x", b"")]}, "would be unpacked outside"),
+        ({"extra": [("", b"")]}, "would be unpacked outside"),
         ({"extra": [("zeros", bytes(70 * 2**20))]}, "'zeros' unpacks"),
         ({"file_name": "nonsense.whl"}, "its file name is not a wheel's"),
     ],
@@ -267,8 +276,8 @@ def test_a_wheel_that_was_renamed_for_its_libc_is_not_damaged(tmp_path):
 
 def test_only_plain_files_are_read(tmp_path):
     os.mkfifo(tmp_path / "demo.whl")
-    for path in (tmp_path, tmp_path / "demo.whl", Path("/dev/zero")):
-        with pytest.raises(UsageError, match="cannot be read: it is not a file"):
+    for path in (tmp_path, tmp_path / "demo.whl", Path("/dev/zero"), tmp_path / "missing.whl"):
+        with pytest.raises(UsageError, match=r"be read: (it is not a file|No such)"):
             audit_wheel(path)
 
 
@@ -294,14 +303,19 @@ def test_too_large_archives_are_not_examined(tmp_path, monkeypatch):
     path = demo_wheel(tmp_path, files=GOOD)
     monkeypatch.setattr(archive, "MAX_MEMBERS", 2)
     monkeypatch.setattr(archive, "MAX_TOTAL", 100)
-    assert [p.split(";")[1] for p in audit_here(path, (), ()).problems] == [
-        " more than 2 are not examined", " more than 0 are not examined",
+    monkeypatch.setattr(archive, "MAX_MEMBER", 400)
+    assert [p.partition(";")[2] or p[:20] for p in audit_here(path, (), ()).problems] == [
+        " more than 2 are not examined", " more than 0 are not examined", "'demo/_c.so' unpacks",
     ]  # fmt: skip
+    assert not archive.is_bomb(80 << 20, 1 << 20)
 
 
 def test_broken_binaries_are_findings(tmp_path):
+    assert archive.Folder({"gone.so": tmp_path / "gone.so"}).head("gone.so") == b""
     files = {"a.so": b"\x7fELF", "b.so": make_elf(b"\xc3", fatbin=b"x" * 99), "c.py": b"\x7f"}
-    problems = audit_wheel(demo_wheel(tmp_path, files=files)).problems
+    wheel = demo_wheel(tmp_path, files=files)
+    assert audit_download(wheel, "demo", "1.0+cpu.avx") == ()  # its code is not read
+    problems = audit_wheel(wheel).problems
     assert [problem.split(":")[0] for problem in problems] == [
         "a.so cannot be read", "b.so cannot be read",
     ]  # fmt: skip
@@ -309,14 +323,12 @@ def test_broken_binaries_are_findings(tmp_path):
 
 def test_damaged_archives_are_findings(tmp_path):
     path = demo_wheel(tmp_path, files=GOOD)
-    path.write_bytes(b"not a zip")
-    assert "not a zip archive" in audit_wheel(path).problems[0]
-
-
-def test_a_missing_wheel_is_an_error(tmp_path):
-    with pytest.raises(UsageError) as error:
-        audit_wheel(tmp_path / "missing.whl")
-    assert "No such file" in error.value.message
+    version = b"PK\x01\x02\x14\x03\x14"
+    for data in (b"not a zip", path.read_bytes().replace(version, version[:-1] + b"\xff")):
+        path.write_bytes(data)
+        assert "not a zip archive" in audit_wheel(path).problems[0]
+        assert "it is not a wheel: " in audit_download(path, "demo", "1.0+cpu.avx")[0]
+    assert "Invalid wheel" in audit_download(path.rename(tmp_path / "demo.whl"), "demo", "1")[0]
 
 
 def test_a_binary_that_does_not_unpack_is_a_finding(tmp_path):
@@ -327,6 +339,18 @@ def test_a_binary_that_does_not_unpack_is_a_finding(tmp_path):
     data[middle : middle + 64] = bytes(64)
     path.write_bytes(data)
     assert any("'a.so' cannot be unpacked" in problem for problem in audit_wheel(path).problems)
+
+
+@pytest.mark.parametrize("place", [-30, 0])  # of its header, and of its stream
+@pytest.mark.parametrize("name", ["a.so", "demo-1.0+cpu.avx.dist-info/METADATA"])
+def test_a_member_that_cannot_be_opened_hides_nothing_of_the_others(tmp_path, name, place):
+    path = demo_wheel(tmp_path, files={"a.so": make_elf(b"\xc3"), "zz.pth": b""})
+    data = bytearray(path.read_bytes())
+    data[data.index(name.encode()) + (place or len(name))] = 0xFF
+    path.write_bytes(data)
+    found = audit_wheel(path).problems
+    assert any(f"{name!r} cannot be unpacked" in problem for problem in found), found
+    assert any("zz.pth" in problem for problem in found), found
 
 
 def test_a_member_without_a_name_is_a_problem(tmp_path):

@@ -123,7 +123,7 @@ def test_a_build_ends_with_the_process_that_reports(
     isolation: ModuleType, tmp_path: Path, level: str
 ) -> None:
     """Even by SIGKILL, and although the kernel forgets this wish with the user."""
-    user = (65534, 65534) if os.geteuid() == 0 else None
+    user = (65534, 65534) if os.geteuid() == 0 and level == "user" else None
     view = isolation.View({}, {str(tmp_path): str(tmp_path)}, [])
     beats = tmp_path / "log"
     reporter = os.fork()
@@ -172,14 +172,16 @@ def test_a_build_reaches_neither_the_kernels_keys_nor_a_virtual_machines_host(
                 os.write(told, b"%d " % problem.errno)
         return 0
 
+    user = (65534, 65534) if os.geteuid() == 0 and level == "user" else None
     view = isolation.View({}, {str(tmp_path): str(tmp_path)}, [])
     with (tmp_path / "log").open("wb") as log:
         try:
-            pid, said = isolation.start(look, level, view, None, log.fileno())
+            pid, said = isolation.start(look, level, view, user, log.fileno())
         except isolation.CannotIsolate as problem:
             pytest.skip(str(problem))
         with os.fdopen(said) as answer:
             assert answer.read() == "1 1 1 1 1 open "
+        assert os.getsid(pid) == pid  # and no terminal of the process that reports
         assert os.waitpid(pid, 0)[1] == 0
 
 
