@@ -20,11 +20,15 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+import pytest
 import yaml
 
 from tests.factories.processes import free_port
 
 ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
+needed = pytest.mark.skipif(
+    not ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
+)
 SCHEDULER = Path(ASSETS or "", "kube-scheduler")
 HOST = "kubernetes.io/hostname"
 ADMIN, NOBODY = "admin-token", "nobody-token"

@@ -15,9 +15,7 @@ from tests.factories import real_api
 from tests.factories.plans import six_nodes, wheels_of
 from tests.factories.real_api import RealApi
 
-pytestmark = pytest.mark.skipif(
-    not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
-)
+pytestmark = real_api.needed
 
 PLAN = six_nodes()
 PATHS = {
@@ -30,8 +28,7 @@ PATHS = {
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    folder = tmp_path_factory.mktemp("api")
-    with real_api.serving(folder) as running:
+    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
         yield running
 
 

@@ -29,9 +29,7 @@ from tests.factories import real_api
 from tests.factories.data import NFD_CRDS
 from tests.factories.real_api import NOBODY, RealApi
 
-pytestmark = pytest.mark.skipif(
-    not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
-)
+pytestmark = real_api.needed
 
 DOMAIN = "fleetbuild.dev"
 HARDWARE = {f"{DOMAIN}/class": "cpu-avx2", f"{DOMAIN}/isa": "avx2"}
@@ -42,8 +40,7 @@ OURS, FORCED = Labelling(DOMAIN), Labelling(DOMAIN, force=True)
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    folder = tmp_path_factory.mktemp("api")
-    with real_api.serving(folder) as api:
+    with real_api.serving(tmp_path_factory.mktemp("api")) as api:
         yield api
 
 

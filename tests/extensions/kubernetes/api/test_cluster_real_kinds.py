@@ -34,9 +34,7 @@ from tests.factories.hardware_classes import plan_of
 from tests.factories.plans import gpu_fleet
 from tests.factories.real_api import CRDS, RealApi, eventually
 
-pytestmark = pytest.mark.skipif(
-    not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
-)
+pytestmark = real_api.needed
 needs_scheduler = pytest.mark.skipif(
     not real_api.SCHEDULER.exists(), reason="KUBEBUILDER_ASSETS has no kube-scheduler"
 )
@@ -50,8 +48,7 @@ CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    folder = tmp_path_factory.mktemp("api")
-    with real_api.serving(folder) as running:
+    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
         yield running
 
 

@@ -29,9 +29,7 @@ from tests.factories import real_api
 from tests.factories.plans import reused_plan
 from tests.factories.real_api import ADMIN, KUBELET, RealApi, eventually
 
-pytestmark = pytest.mark.skipif(
-    not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
-)
+pytestmark = real_api.needed
 
 DOMAIN, RESERVED = "fleetbuild.dev", "fleetbuild.node-restriction.kubernetes.io"
 NODE = "/api/v1/nodes/a"
@@ -40,8 +38,7 @@ KEPT = {"team": "vision", "topology.kubernetes.io/zone": "z1"}
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    folder = tmp_path_factory.mktemp("api")
-    with real_api.serving(folder) as api:
+    with real_api.serving(tmp_path_factory.mktemp("api")) as api:
         for space, domain in (("fleetbuild", DOMAIN), ("reserved", RESERVED)):
             api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
             for text in login_files(domain, space).values():

@@ -32,9 +32,7 @@ from tests.factories import real_api
 from tests.factories.plans import reused_plan
 from tests.factories.real_api import RealApi
 
-pytestmark = pytest.mark.skipif(
-    not real_api.ASSETS, reason="KUBEBUILDER_ASSETS names no folder with a kube-apiserver"
-)
+pytestmark = real_api.needed
 
 MANY = 2000
 NAMES = [f"n{number}" for number in range(1, MANY + 1)]

@@ -69,8 +69,7 @@ RULES = f"{NFD}/nodefeaturerules"
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    folder = tmp_path_factory.mktemp("api")
-    with real_api.serving(folder) as running:
+    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
         yield running
 
 
