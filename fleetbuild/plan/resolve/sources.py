@@ -154,8 +154,8 @@ class Sources:
             choice = published.get((package.name, group.name))
             searched = f" {choice.why}" if choice else ""
             names.setdefault(searched, []).append(f"{package.name} {package.version}")
-            newest = self._newest(package.name, plain(group.python_version))
-            if newest not in (None, package.version):
+            newest = choice and self._newest(package.name, plain(group.python_version))
+            if newest not in (None, package.version):  # it may have a wheel; an sdist, nobody knows
                 newer.append(f"{package.name}=={newest} ({self._places.get(package.name, _KEY)})")
         texts = (f"{', '.join(each)} for {group.name}:{why}" for why, each in names.items())
         causes = [self.missing[package.name] for package in lacking]
