@@ -36,7 +36,6 @@ SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
-MpiDefault=none
 NodeName=cpu-1 NodeHostname={host} Port={ports[1]} Features=rack1,fleetbuild:old,fleetbuild.b:old
 NodeName=gpu-1 NodeHostname={host} Port={ports[2]} Features=rack2
 NodeName=other NodeHostname={host} Port={ports[3]} Features=fleetbuild:old
