@@ -260,7 +260,7 @@ class Build(Steps):
             fix = [str(word)[:2000] for word in answer.get("fix", ())][:5]
         except (ValueError, AttributeError, TypeError, RecursionError):
             name, reason = "", "The build was killed, by a restart or for lack of memory."
-            fix, kind = "Run again; the compiler cache keeps finished work.", MACHINE
+            fix, kind = ["run-with-cache"], MACHINE
             if self.params["container"] and os.WEXITSTATUS(status) in container.NOT_STARTED:
                 reason = "The container did not start: {}".format(
                     " ".join(errors_in(self.log)[-1:])

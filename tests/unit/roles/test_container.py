@@ -109,7 +109,7 @@ def test_a_killed_container_counts_as_a_killed_build(boxed: Any, engine: Any) ->
     engine(run="exit 137")
     said = boxed.run()
     assert said["reason"].startswith("The build was killed")
-    assert said["kind"] == "machine"
+    assert (said["fix"], said["kind"]) == (["run-with-cache"], "machine")
 
 
 def test_a_missing_image_and_a_missing_engine_are_sentences(
