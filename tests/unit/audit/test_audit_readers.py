@@ -74,7 +74,7 @@ def test_one_section_named_often_is_refused():
 
 @pytest.mark.parametrize("field", [62, len(WHOLE) - 3 * 64 + 40, len(WHOLE) - 2 * 64 + 40])
 def test_a_section_of_names_that_is_not_there_leaves_names_out(field):
-    """That of the sections' names, and those of .verneed and .symtab."""
+    """The table of the sections' names, .verneed and .symtab may be missing."""
     elf = bytearray(WHOLE)
     struct.pack_into("<H", elf, field, 99)
     assert audit_elf("a.so", bytes(elf)).default == {"avx"}

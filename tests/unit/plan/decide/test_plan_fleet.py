@@ -142,7 +142,7 @@ def test_a_wheel_for_any_with_machine_code_is_not_taken_as_pure(site):
 
 
 def test_a_package_with_wheels_of_other_kinds_alone_names_the_ways_out(site):
-    for version in ("1.0", "2.0"):  # 2.0 is no way out: it has no sdist either
+    for version in ("1.0", "2.0"):  # 2.0 has no sdist either
         make_wheel(site / "files", "only", version, "cp311-cp311-manylinux_2_17_x86_64")
     node = plan({"a": facts()}, "only==1.0").nodes["a"]
     assert node.reason.startswith("only 1.0 for cpu-avx2-cp311: No sdist was")
