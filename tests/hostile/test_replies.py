@@ -26,6 +26,7 @@ _WANTED = {
     "package": "six", "wheel_version": "1", "key": KEY, "python": "/usr/bin/python3",
     "source": "/nonexistent/six.tar.gz", "source_sha256": "0" * 64,
 }  # fmt: skip
+_CACHES = shutil.ignore_patterns("__pycache__")  # Ansible may be writing them
 _SHELL = "\n!touch reached\n"
 # What a node prints in place of a reply.
 _NO_REPLY = {
@@ -168,7 +169,7 @@ def test_a_node_whose_sftp_never_answers_is_ended_and_others_go_on(
 ) -> None:
     core, own = nodes / "collections/ansible_collections/fleetbuild/core", Path(__file__).parents[2]
     for folder in ("meta", "playbooks", "plugins", "roles"):
-        shutil.copytree(own / folder, core / folder)
+        shutil.copytree(own / folder, core / folder, ignore=_CACHES)
     patience = core / "plugins/plugin_utils/stalls.py"
     text = patience.read_text().replace("_PATIENCE = 300.0", "_PATIENCE = 2.0")
     patience.write_text(text.replace("_INTERVAL = 10.0", "_INTERVAL = 0.5"))

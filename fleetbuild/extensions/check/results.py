@@ -81,8 +81,10 @@ class FileResults(Frozen):
         read = uses_of(self.needs) if self.needs else ()
         for run in self.runs:
             differing = emulated_features(run.cpu) ^ features
+            if run.verdict.verdict != "undecided":  # else another package's code may be the cause
+                differing &= {*run.uses, *read}
             same = (run.python, run.use) == (python, use) and there.issuperset(run.beside)
-            if same and self.counts(run) and differing.isdisjoint((*run.uses, *read)):
+            if same and self.counts(run) and not differing:
                 return run
         return None
 

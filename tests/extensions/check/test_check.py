@@ -273,6 +273,10 @@ def test_a_run_that_came_with_fleetbuild_decides_what_reading_cannot(index, monk
     # Its code uses AVX2 alone, so it cannot tell these CPUs apart; Haswell it can.
     (row,) = check(["hnswlib"], kinds=["avx"]).rows
     assert (row.verdict, row.evidence) == ("runs", "emulated")
+    unclear = known.model_copy(update={"verdict": Verdict(verdict="undecided")})
+    alike = FileResults(sha256=sha256, file=wheel.name, runs=(unclear,))
+    assert alike.on_cpu(kind.features, kind.python) == unclear
+    assert alike.on_cpu(kind.features - {"rdrand"}, kind.python) is None
     (row,) = check(["hnswlib"], kinds=["Haswell"]).rows
     assert (row.verdict, row.evidence) == ("runs", "static")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,11 @@ from fleetbuild.plan.explain import explain_group
 from fleetbuild.plan.plan_fleet import plan_fleet
 from fleetbuild.plan.resolve.requirement_files import read_requirement_files
 from tests.factories.elf import make_elf
-from tests.factories.files import git, make_repository, make_sdist, make_wheel
+from tests.factories.files import git, make_project, make_repository, make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, python
 
 FLEET = {"a": facts("avx2"), "b": facts("avx512"), "c": facts("x86-64")}
-
-
-def project(name: str, version: str = "1.0", *, backend: str = "b", more: str = "") -> str:
-    return (
-        f'[build-system]\nrequires = []\nbuild-backend = "{backend}"\n'
-        f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = ["dep"]\n{more}'
-    )
+project = partial(make_project, requires='["dep"]', build="[]", backend="b")
 
 
 @pytest.fixture
@@ -33,7 +28,7 @@ def site(tmp_path, monkeypatch):
     files.mkdir()
     for version in ("1.0", "1.5", "2.0"):
         make_wheel(files, "dep", version)
-        make_sdist(files, "pkg", version, pyproject=project("pkg", version, more=EXTRA))
+        make_sdist(files, "pkg", version, pyproject=project("pkg", version) + EXTRA)
     make_wheel(files, "more", "3.0")
     conf = tmp_path / "pip.conf"
     conf.write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
@@ -186,7 +181,7 @@ def test_old_libcs_alone_are_blocked_where_a_wheel_is_too_new_for_them(site, nam
 
 def test_a_python_that_no_version_supports_stops_no_other(site):
     more = 'requires-python = ">=3.10"\n'
-    make_sdist(site / "files", "late", pyproject=project("late", more=more))
+    make_sdist(site / "files", "late", pyproject=project("late") + more)
     fleet = {"a": facts(), "old": facts(pythons=(python("3.9.2"),))}
     made = plan("late", fleet=fleet)
     assert {name: node.state for name, node in made.nodes.items()} == {"a": "ok", "old": "blocked"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,15 +22,10 @@ from fleetbuild.plan.decide.wheels.draft import draft_plan
 from fleetbuild.plan.document.serialize import dump_plan, read_plan
 from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
 from tests.factories.elf import make_elf
-from tests.factories.files import git, make_repository, make_sdist, make_wheel
+from tests.factories.files import git, make_project, make_repository, make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, node
 
-
-def project(name: str = "mine", version: str = 'version = "1.0"', build: str = "[]") -> str:
-    return (
-        f'[build-system]\nrequires = {build}\nbuild-backend = "b"\n'
-        f'[project]\nname = "{name}"\n{version}\ndependencies = ["dep"]\n'
-    )
+project = partial(make_project, requires='["dep"]', build="[]", backend="b")
 
 
 @pytest.fixture
@@ -152,7 +148,7 @@ def test_a_package_with_wheels_of_other_kinds_alone_names_the_ways_out(site):
 def test_a_tree_is_packed_and_planned_by_content(site):
     tree = site / "tree"
     tree.mkdir()
-    (tree / "pyproject.toml").write_text(project())
+    (tree / "pyproject.toml").write_text(project("mine"))
     made = plan({"a": facts()}, "./tree").groups[0].wheels[0]
     assert (made.package, made.version, made.source_path) == ("mine", "1.0", str(tree))
     assert made.source.url.startswith("file://")
@@ -316,7 +312,9 @@ def test_a_rust_package_gets_the_features_of_its_rung(site):
 def test_a_tree_without_a_version_is_planned_with_the_stated_one(site):
     tree = site / "tree"
     tree.mkdir()
-    (tree / "pyproject.toml").write_text(project("pkg", 'dynamic = ["version"]'))
+    (tree / "pyproject.toml").write_text(
+        project("pkg").replace('version = "1.0"', 'dynamic = ["version"]')
+    )
     (site / "recipes").mkdir()
     (site / "recipes" / "pkg.yml").write_text(
         "name: pkg\npackages: [pkg]\nrungs: [x86-64]\nrequires: [dep]\n"
