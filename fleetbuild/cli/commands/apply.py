@@ -92,13 +92,12 @@ def apply(
                 run, fleet, facts, packages=package, requirements=listed, targets=packages.target
             )
             made = shown
-            fleet.save_plan(made)
             steps.show_plan(run, fleet, made, seconds, resolving)
             if made.summary.nodes_to_change and not steps.agreed(
-                run, "Apply this plan?", "fleetbuild apply", yes=yes
+                run, "Apply this plan?", "fleetbuild apply INVENTORY --yes", yes=yes
             ):
-                run.out.say("Nothing was changed.")
                 return
+            fleet.save_plan(made)  # an apply of a saved plan asks nothing
         work = partial(fleet.apply, made, rollback_on_failure=rollback_on_failure, wait=wait)
         result = steps.run_task(run, work, made.changes, shown=shown)
         run.out.say(*report.places(made, result), report.next_command(made, result))

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # scontrol takes commas and b
 
 
 def slurm(emission: Emission) -> EmittedFiles:
-    """Write a script that sets each node's feature in Slurm, and a job script.
+    """Write the features of nodes in Slurm, and a job script.
 
     A node has the feature of its group while a verified release serves there.
     """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
 
-import pytest
 import yaml
 
 from fleetbuild.extensions.kubernetes.manifests.render import render
@@ -24,12 +22,6 @@ PATHS = {
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "Pod": "/api/v1/namespaces/{}/pods",
 }
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
-        yield running
 
 
 def namespace(api: RealApi, name: str, level: str) -> str:

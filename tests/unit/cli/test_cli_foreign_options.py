@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from fleetbuild import Fleet
 from fleetbuild.cli.options import NodeOptions
 from fleetbuild.cli.session import read_secrets
 from fleetbuild.errors import UsageError
@@ -122,12 +123,21 @@ def test_an_empty_inventory_option_does_not_mean_the_last_plan(
 
 
 @pytest.mark.usefixtures("no_index")
-def test_apply_offers_the_packages_of_the_last_plan(run: Run, here: Path) -> None:
+def test_apply_offers_the_packages_of_the_last_plan_and_keeps_that_unless_agreed(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("plan", FLEET, "--facts", CAPTURES, "--package", "hnswlib==0.8.0")
     before = (here / ".fleetbuild" / "plan.json").read_text()
     refused = run("apply", FLEET)
     assert refused.exit_code == 2
     assert f"fleetbuild apply {FLEET} --package hnswlib==0.8.0" in refused.stderr
+    monkeypatch.setattr(Fleet, "_probe_all", Fleet.probe, raising=False)
+    monkeypatch.setattr(Fleet, "probe", lambda fleet, **_: fleet._probe_all(captures=CAPTURES))
+    unasked = run("apply", FLEET, "--package", "hnswlib==0.7.0")
+    assert f"fleetbuild apply {FLEET} --yes --package hnswlib==0.7.0" in unasked.stderr
+    monkeypatch.setattr("fleetbuild.cli.steps.at_terminal", lambda: True)
+    answered = run("apply", FLEET, "--package", "hnswlib==0.7.0", stdin="n\n")
+    assert answered.stdout.endswith("Nothing was changed.\n")
     assert (here / ".fleetbuild" / "plan.json").read_text() == before
 
 

@@ -38,16 +38,10 @@ ALL, HARDWARE_ALONE = WantedLabels(RELEASE, HARDWARE), WantedLabels(hardware=HAR
 OURS, FORCED = Labelling(DOMAIN), Labelling(DOMAIN, force=True)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    with real_api.serving(tmp_path_factory.mktemp("api")) as api:
-        yield api
-
-
 @pytest.fixture
-def api(running: RealApi) -> RealApi:
-    running.clear()
-    return running
+def api(api: RealApi) -> RealApi:
+    api.clear()
+    return api
 
 
 @pytest.fixture

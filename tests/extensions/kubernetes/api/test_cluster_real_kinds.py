@@ -46,12 +46,6 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
-        yield running
-
-
 # DRA ----------------------------------------------------------------------------------------------
 
 GPUS = {  # Node: type and compute capability of its device

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,10 @@ PAGES = MANY // PAGE
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(running.add, NAMES))
-        yield running
+def api(api: RealApi) -> RealApi:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(api.add, NAMES))
+    return api
 
 
 @pytest.fixture

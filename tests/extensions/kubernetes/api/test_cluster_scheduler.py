@@ -67,12 +67,6 @@ NFD = "/apis/nfd.k8s-sigs.io/v1alpha1"
 RULES = f"{NFD}/nodefeaturerules"
 
 
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
-    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
-        yield running
-
-
 @pytest.fixture
 def scheduler(api: RealApi, tmp_path: Path) -> Iterator[None]:
     with real_api.scheduling(api.kubeconfig(tmp_path)):
