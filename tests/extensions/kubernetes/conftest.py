@@ -8,6 +8,6 @@ from tests.factories import real_api
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_api.RealApi]:
-    with real_api.serving(tmp_path_factory.mktemp("api")) as running:
-        yield running
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_api.RealApi]:
+    with real_api.serving(tmp_path_factory.mktemp("api")) as api:
+        yield api

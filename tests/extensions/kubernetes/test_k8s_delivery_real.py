@@ -51,20 +51,20 @@ def documents(way: str, kind: str) -> dict[str, dict[str, Any]]:
     return {group.name: yaml.safe_load(files[f"{kind}-{group.name}.yaml"]) for group in PLAN.groups}
 
 
-def test_the_server_accepts_every_way_and_kind(api: RealApi) -> None:
+def test_the_server_accepts_every_way_and_kind(running: RealApi) -> None:
     for way in WAYS:
         for kind in KINDS:
-            where = namespace(api, f"{way}-{kind}", "privileged")
+            where = namespace(running, f"{way}-{kind}", "privileged")
             for document in documents(way, kind).values():
-                create(api, document, where)
+                create(running, document, where)
 
 
-def test_only_a_host_path_needs_a_privileged_namespace(api: RealApi) -> None:
+def test_only_a_host_path_needs_a_privileged_namespace(running: RealApi) -> None:
     refused = set()
     for way in WAYS:
-        where = namespace(api, f"{way}-restricted", "restricted")
+        where = namespace(running, f"{way}-restricted", "restricted")
         try:
-            create(api, pod_of(documents(way, "job")["cpu-avx2-cp311"]), where)
+            create(running, pod_of(documents(way, "job")["cpu-avx2-cp311"]), where)
         except HTTPError as error:
             refused.add((way, error.code))
             error.close()

@@ -39,9 +39,9 @@ OURS, FORCED = Labelling(DOMAIN), Labelling(DOMAIN, force=True)
 
 
 @pytest.fixture
-def api(api: RealApi) -> RealApi:
-    api.clear()
-    return api
+def api(running: RealApi) -> RealApi:
+    running.clear()
+    return running
 
 
 @pytest.fixture

@@ -46,6 +46,11 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
+@pytest.fixture(scope="module")
+def api(running: RealApi) -> RealApi:
+    return running
+
+
 # DRA ----------------------------------------------------------------------------------------------
 
 GPUS = {  # Node: type and compute capability of its device

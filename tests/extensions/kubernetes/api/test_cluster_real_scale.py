@@ -40,10 +40,10 @@ PAGES = MANY // PAGE
 
 
 @pytest.fixture(scope="module")
-def api(api: RealApi) -> RealApi:
+def api(running: RealApi) -> RealApi:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(api.add, NAMES))
-    return api
+        list(pool.map(running.add, NAMES))
+    return running
 
 
 @pytest.fixture

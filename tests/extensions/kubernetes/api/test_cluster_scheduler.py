@@ -67,6 +67,11 @@ NFD = "/apis/nfd.k8s-sigs.io/v1alpha1"
 RULES = f"{NFD}/nodefeaturerules"
 
 
+@pytest.fixture(scope="module")
+def api(running: RealApi) -> RealApi:
+    return running
+
+
 @pytest.fixture
 def scheduler(api: RealApi, tmp_path: Path) -> Iterator[None]:
     with real_api.scheduling(api.kubeconfig(tmp_path)):
