@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.factories.data import NFD_CRDS
-from tests.factories.real_api import ASSETS, RealApi, _free_port, eventually, scheduling
+from tests.factories.processes import free_port
+from tests.factories.real_api import ASSETS, RealApi, eventually, scheduling
 from tests.lab.podman import podman
 
 PROGRAMS = ("kubelet", "kube-controller-manager", "kube-scheduler", "containerd", "ctr", "cni/ptp")
@@ -163,7 +164,7 @@ def _kubelet_config(folder: Path) -> dict[str, object]:
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": f"unix://{folder / 'c.sock'}",
         "address": ADDRESS,
-        "port": _free_port(),
+        "port": free_port(),
         "readOnlyPort": 0,
         "healthzPort": 0,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
