@@ -122,7 +122,7 @@ def audit_findings(
 
 def _delivery_problem(path: Path, result: WheelResult) -> str:
     """Return the reason why the wheel that a build delivered cannot be read; empty if it can."""
-    if path.suffix != ".whl" or not path.is_file():
+    if path.suffix != ".whl" or path.is_symlink() or not path.is_file():
         return f"{result.built_on} reports that it built a wheel, but no wheel arrived."
     if sha256_of(path) != result.sha256:
         return f"{path.name} changed on the way from {result.built_on}: its sha256 differs."

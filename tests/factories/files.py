@@ -87,6 +87,13 @@ def make_project(
     )
 
 
+def own_backend(name: str, requires: str = "[]") -> str:
+    """A pyproject.toml whose backend lies beside it."""
+    return (
+        f'[build-system]\nrequires = {requires}\nbuild-backend = "{name}"\nbackend-path = ["."]\n'
+    )
+
+
 def make_sdist(
     folder: Path,
     name: str,

@@ -18,19 +18,10 @@ import pytest
 
 from fleetbuild.hardware.flags import flags
 from fleetbuild.hardware.rungs import RUNGS
+from tests.fleet.test_apply import SEARCH
 
 pytestmark = [pytest.mark.long, pytest.mark.network]
 
-SEARCH = """
-import hnswlib, numpy
-vectors = numpy.float32(numpy.random.RandomState(1).rand(500, 64))
-index = hnswlib.Index(space="l2", dim=64)
-index.init_index(max_elements=500)
-index.add_items(vectors)
-labels, _ = index.knn_query(vectors, k=1)
-assert (labels[:, 0] == numpy.arange(500)).mean() > 0.9
-print("found")
-"""
 OLDEST = {"avx": "SandyBridge", "avx2": "Haswell", "x86-64-v2": "Nehalem"}
 
 
@@ -87,7 +78,7 @@ def test_a_wheel_runs_on_the_oldest_cpu_of_its_rung(
     rung: str, qemu: str, pythons: dict[str, Path]
 ) -> None:
     done = search_on(OLDEST[rung], pythons[rung], qemu)
-    assert done.stdout == "found\n", done.stderr[-2000:]
+    assert done.stdout.startswith("True "), done.stderr[-2000:]
 
 
 def test_the_wheel_of_the_next_rung_fails_on_that_cpu(qemu: str, pythons: dict[str, Path]) -> None:

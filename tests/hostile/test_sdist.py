@@ -16,16 +16,11 @@ from fleetbuild.plan.resolve import sandbox
 from fleetbuild.plan.resolve.backend import ask_backend
 from fleetbuild.plan.resolve.sandbox import SandboxError, why_unavailable
 from fleetbuild.store.wheels import Store
-from tests.factories.files import make_wheel, only
+from tests.factories.files import make_wheel, only, own_backend
 from tests.factories.fleets import facts, inventory
 
 CANARY = "canary-7f3a"
-PYPROJECT = """\
-[build-system]
-requires = []
-build-backend = "setup"
-backend-path = ["."]
-"""
+PYPROJECT = own_backend("setup")
 SETUP = '''\
 """Runs when the backend is asked: tries each attack, and requires what it reached."""
 import os, pathlib, socket, sys

@@ -23,7 +23,7 @@ from fleetbuild.probe.inventory import read_inventory
 from fleetbuild.probe.transport.openssh import ask_ssh
 from fleetbuild.store.git import find_commit, pack_commit, read_file
 from fleetbuild.store.index_config import IndexSettings
-from tests.factories.files import make_repository, make_sdist, make_wheel, only
+from tests.factories.files import make_repository, make_sdist, make_wheel, only, own_backend
 
 _UV = """
 override-dependencies = ["dep @ {wheel}"]
@@ -146,7 +146,7 @@ def test_a_variable_for_uv_neither_runs_a_source_nor_leads_elsewhere(
     mark = tmp_path / "mark"
     make_sdist(
         tmp_path / "files", "pkg", "1.2",
-        pyproject="[build-system]\nrequires = []\nbuild-backend = 'evil'\nbackend-path = ['.']\n",
+        pyproject=own_backend("evil"),
         files={"evil.py": f"import pathlib; pathlib.Path({str(mark)!r}).touch()\n",
                "PKG-INFO": "Metadata-Version: 2.1\nName: pkg\nVersion: 1.2\n"},
     )  # fmt: skip

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from fleetbuild.apply.audit import _delivery_problem
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.cli.show.result import next_command, result_lines
 from fleetbuild.errors import BlockedError, InstallError, Interrupted, StalePlanError
+from fleetbuild.files import sha256_of
 from fleetbuild.models import (
     Event,
     Installs,
@@ -21,6 +23,7 @@ from fleetbuild.models import (
     PlannedTarget,
     PlannedWheel,
     Requires,
+    WheelResult,
 )
 from tests.factories.fleets import facts, locked
 from tests.factories.runs import FakeFleet, fleet_of, group, plan, states_of, wheel
@@ -40,6 +43,18 @@ def waves(fleet: FakeFleet, prefix: str) -> list[list[str]]:
     installs = [nodes for name, nodes in fleet.calls if name == "install.yml"]
     of_group = [[name for name in nodes if name.startswith(prefix)] for nodes in installs]
     return [names for names in of_group if names]
+
+
+def test_what_a_builder_delivers_is_a_file_with_the_named_hash(tmp_path: Path) -> None:
+    wheels = [tmp_path / f"{name}-1.whl" for name in "abc"]
+    wheels[0].write_bytes(b"as named")
+    wheels[1].symlink_to(wheels[0])
+    result = WheelResult.model_construct(built_on="n1", sha256=sha256_of(wheels[0]))
+    assert [_delivery_problem(wheel, result).rpartition(" ")[2] for wheel in wheels] == [
+        "", "arrived.", "arrived.",
+    ]  # fmt: skip
+    wheels[0].write_bytes(b"another")
+    assert "a-1.whl changed on the way from n1" in _delivery_problem(wheels[0], result)
 
 
 def lost(reason: str = "no route") -> dict[str, Any]:

@@ -9,7 +9,7 @@ wanted='
 @NODES@
 '
 nodes=$(scontrol show node --oneliner) || exit 1
-changes=$(printf '%s\n' "$nodes" | awk -v wanted="$wanted" -v prefix='@PREFIX@' '
+changes=$(printf '%s\n' "$nodes" | wanted="$wanted" awk -v prefix='@PREFIX@' '
     function changed(text, feature,    each, count, i, kept) {
         count = split(text, each, ",")
         for (i = 1; i <= count; i++)
@@ -17,7 +17,7 @@ changes=$(printf '%s\n' "$nodes" | awk -v wanted="$wanted" -v prefix='@PREFIX@' 
         return feature == "-" ? substr(kept, 1, length(kept) - 1) : kept feature
     }
     BEGIN {
-        count = split(wanted, line, "\n")
+        count = split(ENVIRON["wanted"], line, "\n")  # -v takes no line ends everywhere
         for (i = 1; i <= count; i++)
             if (split(line[i], word, " ") == 2) {
                 feature[word[1]] = word[2]

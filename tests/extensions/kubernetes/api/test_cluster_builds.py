@@ -40,6 +40,7 @@ from fleetbuild.models import (
 from fleetbuild.plan.document.serialize import dump_plan, with_digest
 from fleetbuild.state import StateDir
 from fleetbuild.store.wheels import Store
+from tests.factories.files import own_backend
 from tests.factories.plans import make_group, make_plan, make_target, make_wheel
 from tests.factories.role_modules import plugin
 from tests.factories.schemas import NEWEST, OLDEST, accept
@@ -251,12 +252,7 @@ def test_plans_that_cannot_be_built_in_a_cluster_are_refused(
 
 
 # A build backend of its own: setuptools does not come with every Python.
-PYPROJECT = """
-[build-system]
-requires = ["helper"]
-build-backend = "backend"
-backend-path = ["."]
-"""
+PYPROJECT = own_backend("backend", '["helper"]')
 BACKEND = """
 import os, subprocess, sys, sysconfig, zipfile
 
