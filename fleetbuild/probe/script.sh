@@ -127,18 +127,12 @@ read_libc() {
   case $version in *GLIBC* | *GNU\ libc*) echo "glibc ${version##* }" ;; *) return 1 ;; esac
 }
 
-# The highest version that a library names; not every grep knows -a.
-glibcxx() {
-  # shellcheck disable=SC2086 # the command and its option
-  $1 -o 'GLIBCXX_3\.[0-9.]*' "$2" | sort -u -t . -k 2,2n -k 3,3n | tail -n 1 | grep .
-}
-
+# The highest version of its symbols is in its file's name: libstdc++.so.6.0.30 has GLIBCXX_3.4.30.
 read_libstdcxx() {
   for library in /usr/lib/*-linux-gnu/libstdc++.so.6 /usr/lib64/libstdc++.so.6 \
     /usr/lib/libstdc++.so.6 /lib64/libstdc++.so.6 /lib/*-linux-gnu/libstdc++.so.6; do
-    [ -r "$library" ] || continue
-    glibcxx 'grep -a' "$library" || glibcxx grep "$library" # busybox's takes all for text
-    return
+    file=$(readlink -f "$library") || continue
+    case $file in */libstdc++.so.6.0.*) echo "GLIBCXX_3.4.${file##*.}"; return ;; esac
   done
   return 1
 }
