@@ -124,7 +124,8 @@ def _unknown(name: str, facts: Collection[str], error: ConfigError) -> UsageErro
     return UsageError(
         f"--for {name[:100]} is not the name of a rung, a CPU, a GPU, a group or a node.",
         f"{meant}Name a rung ({', '.join(RUNGS)}), a CPU such as zen3 or 'Xeon E5-2650 v2', a GPU"
-        f" such as sm61 or 'RTX 3060',{nodes} or a group such as sm61-avx2-cp311.",
+        f" such as sm61 or 'RTX 3060',{nodes} or a group such as sm61-avx2-cp311; each of several"
+        " has its own --for.",
     )
 
 

@@ -60,7 +60,7 @@ def test_an_sm_is_this_machine_with_that_gpu(monkeypatch):
         ("nowhere", "sm61"),
         ("sm10", "known SMs"),
         ("cpu-avx3-cp311", "rungs"),
-        ("", "Name a rung"),
+        ("", "its own --for"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_valid_names(name, words):
