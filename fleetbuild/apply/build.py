@@ -30,13 +30,13 @@ from fleetbuild.apply.build_events import (
     report_start,
     report_waiting_groups,
 )
-from fleetbuild.apply.context import Progress, Run
-from fleetbuild.apply.known_failures import (
+from fleetbuild.apply.build_failures import (
     explain_reply,
     failure_before_reply,
     machine_failure,
     reason_without_reply,
 )
+from fleetbuild.apply.context import Progress, Run
 from fleetbuild.apply.pending import (
     BuildAssignment,
     NoBuilder,

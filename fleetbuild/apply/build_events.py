@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.ansible.role_results import BuildReply, build_progress_of
+from fleetbuild.apply.build_failures import end_of
 from fleetbuild.apply.context import Progress, Run
-from fleetbuild.apply.known_failures import end_of
 from fleetbuild.apply.pending import BuildAssignment, key_of, pending_groups
 from fleetbuild.models import WheelResult
 from fleetbuild.models.result import FailedBuild

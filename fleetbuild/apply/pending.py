@@ -1,7 +1,6 @@
 """Pending work: which nodes, groups and wheels of a plan still need something done. No I/O.
 
-In: a plan, fresh facts and the results so far. Out: results, pending nodes and wheels, builders,
-canaries.
+In: a plan, fresh facts and the results so far. Out: results, pending nodes and wheels, builders.
 """
 
 from __future__ import annotations

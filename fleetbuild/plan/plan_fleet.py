@@ -22,13 +22,13 @@ from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import Revocations
-from fleetbuild.plan.decide.blocked import (
+from fleetbuild.plan.decide.group_fleet import GroupedFleet, group_fleet
+from fleetbuild.plan.decide.left_out import (
     is_built,
     nodes_blocking_dependencies,
     nodes_without_build,
     nodes_without_space,
 )
-from fleetbuild.plan.decide.group_fleet import GroupedFleet, group_fleet
 from fleetbuild.plan.decide.packages import (
     Package,
     choose_packages,

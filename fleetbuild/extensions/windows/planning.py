@@ -26,7 +26,7 @@ from fleetbuild.plan.decide.packages import (
     versions_of,
 )
 from fleetbuild.plan.decide.wheels.draft import building_order
-from fleetbuild.plan.decide.wheels.keys import wheel_version
+from fleetbuild.plan.decide.wheels.ids import wheel_version
 from fleetbuild.plan.plan_fleet import fleet_pythons
 from fleetbuild.plan.resolve.requested import requested_packages
 from fleetbuild.plan.resolve.requirement_files import listed_packages

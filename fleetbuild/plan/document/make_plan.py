@@ -36,8 +36,8 @@ from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package
 from fleetbuild.plan.decide.resolution import MISSING, Locks, Resolution
 from fleetbuild.plan.decide.wheels.draft import DraftWheel, PlanDraft
+from fleetbuild.plan.decide.wheels.ids import release_id
 from fleetbuild.plan.decide.wheels.isolation import groups_without_isolation
-from fleetbuild.plan.decide.wheels.keys import release_id
 from fleetbuild.plan.decide.wheels.plan_wheel import StoreView, plan_wheel
 from fleetbuild.plan.document.fingerprint import RUNG_FEATURES, fingerprint
 from fleetbuild.plan.document.serialize import with_digest

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fleetbuild.models import Config, Facts, NodeResult, PlannedGroup, PlannedWheel
 from fleetbuild.models.plan import version_skew
 from fleetbuild.plan.decide.beyond_target import beyond_target
-from fleetbuild.plan.decide.blocked import least_space
+from fleetbuild.plan.decide.left_out import least_space
 from fleetbuild.plan.decide.packages import Package, versions_of
 from fleetbuild.plan.decide.resolution import Source
 from fleetbuild.plan.decide.wheels.draft import DraftWheel

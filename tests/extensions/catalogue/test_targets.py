@@ -13,8 +13,8 @@ from fleetbuild.extension import PlanBasis
 from fleetbuild.extensions.catalogue import extension
 from fleetbuild.extensions.catalogue.targets import name_targets
 from fleetbuild.models import Config, Container, Libc
-from fleetbuild.plan.decide.blocked import nodes_without_build
 from fleetbuild.plan.decide.group_fleet import group_fleet
+from fleetbuild.plan.decide.left_out import nodes_without_build
 from fleetbuild.plan.decide.resolution import Source
 from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.plan.explain import explain_group, explain_node

@@ -11,7 +11,7 @@ import pytest
 
 from fleetbuild.ansible import HostRun
 from fleetbuild.ansible.role_results import BuildReply
-from fleetbuild.apply.known_failures import failure_before_reply, machine_failure
+from fleetbuild.apply.build_failures import failure_before_reply, machine_failure
 from fleetbuild.cli.show.result import result_lines
 from fleetbuild.errors import FleetbuildError, Interrupted
 from tests.factories.runs import (

@@ -15,7 +15,7 @@ from fleetbuild.models.plan import PlannedBuilder
 from fleetbuild.models.problem import Problem
 from fleetbuild.plan.decide.eligibility import Eligibility
 from fleetbuild.plan.decide.groups import BUILDER_RANK, DraftGroup, builder_rank, libc_of
-from fleetbuild.plan.decide.wheels.requires import jobs_on
+from fleetbuild.plan.decide.wheels.builder_needs import jobs_on
 from fleetbuild.recipes import Recipe
 from fleetbuild.text import version_key
 from fleetbuild.toolchains.compilers import (

@@ -24,7 +24,7 @@ from fleetbuild.plan.decide.wheels.builders import (
     builders_in_other_groups,
     choose_builders,
 )
-from fleetbuild.plan.decide.wheels.keys import wheel_version
+from fleetbuild.plan.decide.wheels.ids import wheel_version
 from fleetbuild.plan.decide.wheels.published import PublishedChoice, PublishedChoices
 from fleetbuild.recipes import RecipeInput
 from fleetbuild.text import version_key

@@ -12,14 +12,14 @@ from fleetbuild.models import Facts, Floors, LockedFile, PlannedWheel, Requires,
 from fleetbuild.models.plan import toolkit_origin
 from fleetbuild.plan.decide.requests import locked_archives, toolkit_request
 from fleetbuild.plan.decide.resolution import MISSING, Locks
-from fleetbuild.plan.decide.wheels.draft import DraftWheel
-from fleetbuild.plan.decide.wheels.keys import artifact_key, key_without_revoked, published_key
-from fleetbuild.plan.decide.wheels.requires import (
+from fleetbuild.plan.decide.wheels.builder_needs import (
     expected_minutes,
     is_measured,
     needed_disk,
     requires_of,
 )
+from fleetbuild.plan.decide.wheels.draft import DraftWheel
+from fleetbuild.plan.decide.wheels.ids import artifact_key, key_without_revoked, published_key
 from fleetbuild.recipes import (
     patches_for,
     render_checks,

@@ -11,7 +11,7 @@ from fleetbuild.hardware.gpus import SMS
 from fleetbuild.models import Config, Gpu
 from fleetbuild.plan.decide.requests import dependency_request, toolkit_request
 from fleetbuild.plan.decide.resolution import Resolution, Source
-from fleetbuild.plan.decide.wheels.keys import artifact_key
+from fleetbuild.plan.decide.wheels.ids import artifact_key
 from fleetbuild.plan.explain import explain_node
 from fleetbuild.text import version_key
 from fleetbuild.toolchains.cuda import compiles_for, serves

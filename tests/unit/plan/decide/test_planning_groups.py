@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Config, Facts, Floors, Libc, NodeResult
-from fleetbuild.plan.decide.blocked import nodes_blocking_dependencies
+from fleetbuild.plan.decide.left_out import nodes_blocking_dependencies
 from fleetbuild.plan.decide.requests import dependency_request
 from fleetbuild.plan.decide.resolution import Locks, Resolution
-from fleetbuild.plan.decide.wheels.keys import artifact_key
+from fleetbuild.plan.decide.wheels.ids import artifact_key
 from fleetbuild.plan.document.make_plan import make_plan
 from fleetbuild.plan.document.serialize import dump_plan
 from tests.factories.fleets import (

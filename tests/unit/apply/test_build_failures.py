@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetbuild.ansible import ansible_dir
-from fleetbuild.apply.known_failures import explain_failure
+from fleetbuild.apply.build_failures import explain_failure
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.models import Event
 from tests.factories.fleets import facts
