@@ -115,7 +115,7 @@ def test_commands_on_nodes_take_the_inventory_of_the_last_plan(run: Run) -> None
     assert f"fleetbuild rollback {FLEET} --yes --limit gone" in refused.stderr
     refused = run("remove", "--yes")
     assert refused.exit_code == 2
-    assert "Missing argument 'INVENTORY'" in refused.stderr
+    assert f"fix: Name it: fleetbuild remove {FLEET} --limit 'avx512-*,gone'\n" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["plan", "apply"])
