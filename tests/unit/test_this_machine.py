@@ -188,7 +188,6 @@ def test_run_takes_the_install_path_of_fleetbuild_yml(cli: Cli, user: Path, tmp_
     (tmp_path / "fleetbuild.yml").write_text(f"install: {{path: {tmp_path / 'ours'}}}\n")
     assert cli("run", "--", "greet", "hi").stdout == f"hi from {ours}\n"
     missing = cli("run", "--release", "other", "--config", "fleetbuild.yml", "greet").stderr
-    assert missing.startswith(f"error: This machine has no release called other: not in {tmp_path}")
     assert missing.endswith("fleetbuild apply --package NAME==VERSION --config fleetbuild.yml\n")
 
 
