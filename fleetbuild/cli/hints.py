@@ -129,8 +129,8 @@ class Hints:
     def _given(self, target: Any, words: list[str]) -> Iterator[str]:
         """Yield the run's options that this command takes, and that its words do not have."""
         own = {word.partition("=")[0] for word in words if word.startswith("-")}
-        saved = target.name == "apply" and _NAMED not in words
-        named = set(_PLANNING) if saved else set()  # what a saved plan names itself
+        # A saved plan names these itself.
+        named = set(_PLANNING) if target.name == "apply" and _NAMED not in words else set()
         if "--package" in own:  # it plans here, as this run's configuration says
             named.discard("config")
         for param in target.params:

@@ -18,6 +18,7 @@ from fleetbuild.cli.options import ClusterOptions, NodeOptions
 from fleetbuild.cli.session import Session, at_terminal, read_secrets
 from fleetbuild.cli.show.progress import listening, waiting
 from fleetbuild.extension import extensions
+from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from fleetbuild import (
@@ -164,10 +165,8 @@ def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus
 
 
 def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
-    from fleetbuild.cli.show.facts import probing
-
     names = [node.name for node in fleet.inventory.nodes]
-    return waiting(run.out, probing(len(names)), names)
+    return waiting(run.out, f"Probing {count(len(names), 'node')}", names)
 
 
 def refuse_without_ssh(option: str, **options: object) -> None:

@@ -17,11 +17,6 @@ MANY = 40
 HEADINGS = ("node", "isa", "SM", "GPUs", "driver", "system", "libc", "python", "CPUs", "GB")
 
 
-def probing(nodes: int) -> str:
-    """Return what the progress display says: Probing 5 nodes."""
-    return f"Probing {count(nodes, 'node')}"
-
-
 def facts_document(facts: Mapping[str, Facts]) -> dict[str, Any]:
     """Return the document of `facts --json`."""
     return {"nodes": {name: node.model_dump(mode="json") for name, node in facts.items()}}
