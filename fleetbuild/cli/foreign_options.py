@@ -117,7 +117,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
     def _refuse_value(self, ctx: Any, args: list[str], problem: typer.BadParameter) -> None:
-        """End with the valid values, or what is missing, in place of Typer's message."""
+        """End with the valid values, or the missing argument, in place of Typer's message."""
         if (param := problem.param) is None:
             return
         name = param.opts[0] if param.opts[0].startswith("-") else param.metavar

@@ -263,7 +263,7 @@ def test_plan_says_what_it_takes(user: Path) -> None:
         beside = CliRunner().invoke(app, [command]).stderr
         assert "No inventory is named: taking inventory.yml, which is here.\n" in beside
         assert "w1: ansible_port" in beside
-        assert ("There is no plan in .fleetbuild, so apply plans" in beside) == (command == "apply")
+        assert (".fleetbuild has no plan yet, so apply makes one" in beside) == (command == "apply")
 
 
 def test_what_packages_compile_is_kept_by_group_and_release(

@@ -113,7 +113,7 @@ def _means_last_plan(run: Session, **planning: Any) -> bool:
 
     file = run.state_dir / "plan.json"
     if not file.exists():
-        run.out.warn(f"There is no plan in {run.state_dir}, so apply plans first.")
+        run.out.warn(f"{run.state_dir} has no plan yet, so apply makes one first.")
         return False
     if not any(value or value == "" for value in planning.values()):
         return True

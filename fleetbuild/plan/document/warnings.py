@@ -136,7 +136,7 @@ def _gpus_of_others(groups: Sequence[PlannedGroup], facts: Mapping[str, Facts]) 
 def _without_root(
     groups: Sequence[PlannedGroup], facts: Mapping[str, Facts], config: Config
 ) -> Iterator[str]:
-    """Yield the nodes of a first install where nobody can write the path and become root."""
+    """Yield the nodes of a first install whose user can neither write the path nor become root."""
     new = (name for group in groups for name in group.installs.install)
     names = [
         name for name in new if facts[name].no_sudo and config.release in facts[name].needs_root

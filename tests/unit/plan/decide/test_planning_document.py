@@ -329,7 +329,7 @@ def test_explain_names_the_baseline():
     assert "the x86_64 baseline" in "\n".join(explain_group(plan, {}, "cpu-x86-64-cp311"))
 
 
-def test_explain_knows_what_was_built_after_the_plan(monkeypatch, tmp_path):
+def test_explain_knows_the_wheels_built_after_the_plan(monkeypatch, tmp_path):
     monkeypatch.setattr(Store, "of_key", lambda _, key: (key,))
     story = "\n".join(explain_name(PLAN, "cpu-avx2-cp311", StateDir(tmp_path), None).lines)
     assert "already built\n    because: Built after this was planned" in story
