@@ -157,12 +157,12 @@ def installed_release(name: str = "default", paths: Sequence[str] = ()) -> Insta
             _refuse_foreign(path)
         if group := _group_of(release, name):
             return InstalledRelease(name, release.name, release, current, group)
-    more = "" if name == "default" else f" of the name {name}"
+    elsewhere = "" if paths else ", and no fleetbuild.yml here names another install.path"
+    first = "" if name == "default" else f"set release: {name} in fleetbuild.yml, then run: "
     raise BlockedError(
-        f"This machine has no release{more}: not in {' or '.join(folders)}.",
-        "Install one: fleetbuild apply --package NAME==VERSION"
-        if name == "default"
-        else f"Install one: set release: {name} in fleetbuild.yml, then run: fleetbuild apply",
+        f"This machine has no release called {name}: not in {' or '.join(folders)}{elsewhere}.",
+        "If another one is meant, name it: --release NAME, or --config FILE with the fleetbuild.yml"
+        f" of its install. To install one: {first}fleetbuild apply --package NAME==VERSION",
     )
 
 

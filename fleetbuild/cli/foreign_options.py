@@ -88,7 +88,7 @@ class Command(TyperCommand):
             name, fix = unknown.args
             refuse(f"fleetbuild {_words(ctx)} has no option {name}.", fix, self._hints(ctx, args))
         except typer.BadParameter as problem:
-            self._refuse_value(ctx, problem)
+            self._refuse_value(ctx, args, problem)
             raise
         except TyperException as problem:
             second = re.search(r"extra argument.*\((\S+?)[ )]", problem.message)
@@ -116,11 +116,14 @@ class Command(TyperCommand):
         with started(Hints.of(ctx)):
             return super().invoke(ctx)
 
-    def _refuse_value(self, ctx: Any, problem: typer.BadParameter) -> None:
-        """End with the valid values in place of Typer's message, if they are known."""
-        if (param := problem.param) is None or not problem.message:  # it is missing
+    def _refuse_value(self, ctx: Any, args: list[str], problem: typer.BadParameter) -> None:
+        """End with the valid values, or the missing argument, in place of Typer's message."""
+        if (param := problem.param) is None:
             return
         name = param.opts[0] if param.opts[0].startswith("-") else param.metavar
+        if not problem.message:
+            whole = f"fleetbuild {_words(ctx)}"
+            refuse(f"{whole} needs {name}.", f"Name it: {whole} {name}", self._hints(ctx, args))
         values = ", ".join(item.value for item in param.shell_complete(ctx, "") if item.value)
         valid = f"one of: {values}" if values else _NUMBERS.get(str(name))
         if valid:

@@ -22,8 +22,8 @@ _PLANNING = (
     "target", "from_cluster", "captures",
 )  # fmt: skip
 _LASTING = (
-    *_PLANNING, "install_path", "kubeconfig", "context", "ask_pass", "ask_become_pass",
-    "become_password_file", "vault_password_file", "vault_id", "state_dir",
+    *_PLANNING, "kubeconfig", "context", "ask_pass", "ask_become_pass", "become_password_file",
+    "vault_password_file", "vault_id", "state_dir",
 )  # fmt: skip
 _CLUSTER = ("kubeconfig", "context")
 # Options with which others have no meaning: --for names machines, and no node is asked.
@@ -118,7 +118,7 @@ class Hints:
         with suppress(fleetbuild.FleetbuildError):
             plan = fleetbuild.read_plan(Path(self._values["state_dir"]) / "plan.json")
             made: dict[str, Any] = {"config": plan.config, **plan.options}
-            if not {"inventory", "what"} & self._values.keys():
+            if not (self._values.get("inventory") or self._values.get("what")):
                 from_cluster = plan.facts_source == "cluster"
                 inventory = None if from_cluster else plan.inventory
                 made |= {"inventory": inventory, "from_cluster": from_cluster, "limit": plan.limit}
@@ -129,14 +129,17 @@ class Hints:
     def _given(self, target: Any, words: list[str]) -> Iterator[str]:
         """Yield the run's options that this command takes, and that its words do not have."""
         own = {word.partition("=")[0] for word in words if word.startswith("-")}
-        saved = target.name == "apply" and _NAMED not in words
+        # A saved plan names these itself.
+        named = set(_PLANNING) if target.name == "apply" and _NAMED not in words else set()
+        if "--package" in own:  # it plans here, as this run's configuration says
+            named.discard("config")
         for param in target.params:
             value = self._values.get(param.name)
             if param.name not in _LASTING or own & set(param.opts) or param.opts[0][0] != "-":
                 continue
             if value in (None, param.default) or own & _AGAINST.get(param.name, set()):
                 continue
-            if saved and param.name in _PLANNING:  # a saved plan names its own
+            if param.name in named:
                 continue
             if param.name in _CLUSTER and not self._asks_cluster(target, own):
                 continue

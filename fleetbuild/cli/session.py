@@ -105,7 +105,7 @@ class Session:
             self.out.text(event.model_dump_json(exclude_none=True) + "\n")
         elif self.out.json and not self.out.written:
             problem = {"message": error.message, "fix": error.fix, "exit_code": error.exit_code}
-            self.out.document({"format_version": "1.0", "error": problem})
+            self.out.document({"error": problem})
 
     def _existing(self, path: object) -> Path:
         """Return the path or the first folder above it that exists, which df takes."""

@@ -18,6 +18,7 @@ from fleetbuild.cli.options import ClusterOptions, NodeOptions
 from fleetbuild.cli.session import Session, at_terminal, read_secrets
 from fleetbuild.cli.show.progress import listening, waiting
 from fleetbuild.extension import extensions
+from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from fleetbuild import (
@@ -164,18 +165,17 @@ def status(run: Session, fleet: Fleet, *, offline: bool) -> dict[str, NodeStatus
 
 
 def _probing(run: Session, fleet: Fleet) -> AbstractContextManager[OnEvent]:
-    from fleetbuild.cli.show.facts import probing
-
     names = [node.name for node in fleet.inventory.nodes]
-    return waiting(run.out, probing(len(names)), names)
+    return waiting(run.out, f"Probing {count(len(names), 'node')}", names)
 
 
 def refuse_without_ssh(option: str, **options: object) -> None:
-    """Refuse options about SSH together with an option that asks no node."""
+    """Refuse an argument and options about SSH together with an option that asks no node."""
     for name, value in options.items():
         if value is not None:
+            named = name if name.isupper() else f"--{name}"
             raise fleetbuild.UsageError(
-                f"--{name} does not go with {option}, which asks no node.", f"Leave out --{name}."
+                f"{named} does not go with {option}, which asks no node.", f"Leave out {named}."
             )
 
 
@@ -233,28 +233,7 @@ def is_plan(what: str) -> bool:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return path.suffix == ".json" or text[:4096].find(b'"format_version"') >= 0
-    if isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document):
-        return True
-    if not _is_inventory(document):
-        raise fleetbuild.UsageError(
-            f"{what} is JSON, and neither a plan nor an Ansible inventory.",
-            "Name a plan that `fleetbuild plan` saved, or an inventory.",
-        )
-    return False
-
-
-def _is_inventory(document: object) -> bool:
-    """Whether Ansible can read this: groups of hosts, or the settings of a plugin."""
-    groups = document.values() if isinstance(document, dict) else [()]
-    return (isinstance(document, dict) and "plugin" in document) or (
-        any(groups) and all(_is_group(group) for group in groups)
-    )
-
-
-def _is_group(group: object) -> bool:
-    return group is None or (
-        isinstance(group, dict) and group.keys() <= {"hosts", "children", "vars"}
-    )
+    return isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document)
 
 
 def plan_file(run: Session) -> Path:

@@ -6,7 +6,7 @@ In: a plan, and facts from the last probe or from captures. Out: an `Explanation
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -27,11 +27,13 @@ from fleetbuild.models.verdict import VERDICT_WORDS
 from fleetbuild.probe.captures import load_captures
 from fleetbuild.probe.facts import facts_from
 from fleetbuild.state import StateDir
+from fleetbuild.store.wheels import Store
 from fleetbuild.text import count
 from fleetbuild.toolchains.compilers import compiler_of
 from fleetbuild.toolchains.constraints import OLDEST, sm_list
 from fleetbuild.toolchains.cuda import newest_for_driver
 
+_ACTIONS = {"build": "to be built", "reuse": "already built", "published": "as published"}
 _CHANGING = (
     "unknown: an apply is changing this node, or was stopped while it did; ask it:"
     " fleetbuild status INVENTORY"
@@ -58,10 +60,12 @@ def explain_name(
     folder = Path(captures) if captures else state.facts
     known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}
     facts = facts_from(load_captures(folder, sorted(known))) if known else {}
+    store = Store(state.store)  # an apply of this plan has put wheels there
+    built = {key for wheel in plan.wheels if (key := wheel.artifact_key) and store.of_key(key)}
     lines = (
-        explain_group(plan, facts, name)
+        explain_group(plan, facts, name, built)
         if group
-        else explain_node(plan, facts.get(name), name, changing=state.is_changing(name))
+        else explain_node(plan, facts.get(name), name, built, changing=state.is_changing(name))
     )
     if evidence := find_evidence():
         lines += _evidence_lines(plan, group, name, evidence)
@@ -101,11 +105,17 @@ def _oldest(ages: Iterator[datetime | None] | tuple[()]) -> str | None:
 
 
 def explain_node(
-    plan: Plan, facts: Facts | None, name: str, *, changing: bool = False
+    plan: Plan,
+    facts: Facts | None,
+    name: str,
+    built: Collection[str] = (),
+    *,
+    changing: bool = False,
 ) -> list[str]:
     """Return everything that decides this node's or named target's group, as lines.
 
-    `changing` says that an apply has begun to change the node and has not heard how that ended.
+    `built` are the artifact keys in the store. `changing` says that an apply has begun to change
+    the node and has not heard how that ended.
     """
     node, additions = plan.nodes.get(name), _additions(plan, name)
     if node is None and additions:
@@ -137,7 +147,7 @@ def explain_node(
         return lines
     group = _group(plan, node.group)
     told = f"    because: {node.reason}"  # of the node, and of each wheel of a blocked group
-    lines += [line for wheel in group.wheels for line in _wheel_lines(wheel) if line != told]
+    lines += [line for each in group.wheels for line in _wheel_lines(each, built) if line != told]
     release = _CHANGING if changing else _release_line(plan, group, name, facts)
     lines.append(f"  release: {release}")
     if name == group.representative and node.state == "ok":
@@ -145,7 +155,9 @@ def explain_node(
     return lines
 
 
-def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str]:
+def explain_group(
+    plan: Plan, facts: Mapping[str, Facts], name: str, built: Collection[str] = ()
+) -> list[str]:
     """Return everything that decides this group's target, wheels and builder, as lines."""
     group = _group(plan, name)
     target = group.target
@@ -162,7 +174,8 @@ def explain_group(plan: Plan, facts: Mapping[str, Facts], name: str) -> list[str
     lines += [f"  {line}" for line in _additions(plan, name)]
     for wheel in group.wheels:
         known = lines if wheel.action == "blocked" else ()  # all have the same reason
-        lines += [line for line in _wheel_lines(wheel) if line not in known] + _build_lines(wheel)
+        lines += [line for line in _wheel_lines(wheel, built) if line not in known]
+        lines += _build_lines(wheel)
     if group.dependencies is None:
         lines.append(f"  dependencies: not locked: {plan.lock_problem or 'see the wheels'}")
     else:
@@ -269,11 +282,14 @@ def _software_lines(facts: Facts, python: str | None) -> list[str]:
     ]
 
 
-def _wheel_lines(wheel: PlannedWheel) -> list[str]:
+def _wheel_lines(wheel: PlannedWheel, built: Collection[str]) -> list[str]:
     """Return which wheel it is, and why."""
+    action, why = _ACTIONS.get(wheel.action, wheel.action), wheel.reason
+    if wheel.action == "build" and wheel.artifact_key in built:
+        action, why = _ACTIONS["reuse"], "Built after this was planned, and in the store."
     lines = [
-        f"  wheel: {wheel.package} {wheel.wheel_version}, by recipe {wheel.recipe}: {wheel.action}",
-        f"    because: {wheel.reason}",
+        f"  wheel: {wheel.package} {wheel.wheel_version}, by recipe {wheel.recipe}: {action}",
+        f"    because: {why}",
     ]
     if wheel.cuda:
         lines.append(f"    CUDA {wheel.requires.cuda}: {wheel.cuda_why}")
@@ -349,9 +365,4 @@ def _features(rung: Rung) -> str:
 
 
 def _group(plan: Plan, name: str) -> PlannedGroup:
-    if group := plan.group_named(name):
-        return group
-    raise UsageError(
-        f"The plan has no group {name!r}.",
-        f"Its groups are: {', '.join(group.name for group in plan.groups) or 'none'}.",
-    )
+    return next(group for group in plan.groups if group.name == name)

@@ -163,6 +163,7 @@ read_disk() {
   is_read_only "$install" && echo read-only
   user=$(id -u)
   [ "$user" = 0 ] || each_unwritable
+  command -v sudo >/dev/null || command -v doas >/dev/null || echo no-sudo
   return 0
 }
 

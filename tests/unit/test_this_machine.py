@@ -122,13 +122,13 @@ def test_the_users_own_release_comes_before_the_systems(
     user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(this_machine, "INSTALL_PATH", str(tmp_path / "opt"))
-    with pytest.raises(fleetbuild.BlockedError, match=f"not in {user} or {tmp_path}/opt"):
+    with pytest.raises(fleetbuild.BlockedError, match=f"not in {user} or {tmp_path}/opt, and no"):
         installed_release()
     systems = release(tmp_path / "opt")
     assert installed_release().path == systems
     own = release(user)
     assert installed_release().path == own
-    with pytest.raises(fleetbuild.BlockedError, match="of the name other"):
+    with pytest.raises(fleetbuild.BlockedError, match="release called other"):
         installed_release("other")
     with pytest.raises(fleetbuild.UsageError):
         installed_release("../up")
@@ -187,6 +187,8 @@ def test_run_takes_the_install_path_of_fleetbuild_yml(cli: Cli, user: Path, tmp_
     ours = release(tmp_path / "ours")
     (tmp_path / "fleetbuild.yml").write_text(f"install: {{path: {tmp_path / 'ours'}}}\n")
     assert cli("run", "--", "greet", "hi").stdout == f"hi from {ours}\n"
+    missing = cli("run", "--release", "other", "--config", "fleetbuild.yml", "greet").stderr
+    assert missing.endswith("fleetbuild apply --package NAME==VERSION --config fleetbuild.yml\n")
 
 
 def test_env_is_for_shells_units_and_notebooks(cli: Cli, user: Path) -> None:
@@ -258,11 +260,10 @@ def test_plan_says_what_it_takes(user: Path) -> None:
     assert "No package is requested" in here.stderr
     (user.parents[2] / "inventory.yml").write_text("all: {hosts: {w1: {ansible_port: x}}}\n")
     for command in ("plan", "apply"):
-        beside = CliRunner().invoke(app, [command])
-        assert beside.stderr.splitlines()[0] == (
-            "No inventory is named: taking inventory.yml, which is here."
-        )
-        assert "w1: ansible_port" in beside.stderr
+        beside = CliRunner().invoke(app, [command]).stderr
+        assert "No inventory is named: taking inventory.yml, which is here.\n" in beside
+        assert "w1: ansible_port" in beside
+        assert (".fleetbuild has no plan yet, so apply makes one" in beside) == (command == "apply")
 
 
 def test_what_packages_compile_is_kept_by_group_and_release(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetbuild import FleetbuildError, UsageError
+from fleetbuild import UsageError
 from fleetbuild.cli import options
 from fleetbuild.cli.session import Session, at_terminal
 
@@ -113,31 +113,25 @@ def _means_last_plan(run: Session, **planning: Any) -> bool:
 
     file = run.state_dir / "plan.json"
     if not file.exists():
+        run.out.warn(f"{run.state_dir} has no plan yet, so apply makes one first.")
         return False
     if not any(value or value == "" for value in planning.values()):
         return True
-    return _inventory_of(file) != fleetbuild.default_inventory()
+    return fleetbuild.read_plan(file).inventory != fleetbuild.default_inventory()
 
 
 def _refuse_planning_options(run: Session, file: Path | str, **options_: Any) -> None:
+    import fleetbuild
+
     for name, value in options_.items():
         if value or value == "":
-            run.out.hints.note(inventory=_inventory_of(file))
+            run.out.hints.note(inventory=fleetbuild.read_plan(file).inventory)
             raise UsageError(
                 f"--{name} does not go with a saved plan, which names its own."
                 if name in ("config", "package")
                 else f"--{name} does not go with a saved plan, which is applied as a whole.",
                 "Plan again with it: fleetbuild apply INVENTORY",
             )
-
-
-def _inventory_of(file: Path | str) -> str:
-    import fleetbuild
-
-    try:
-        return fleetbuild.read_plan(file).inventory
-    except FleetbuildError:
-        return "INVENTORY"
 
 
 def _packages_of_last_plan(run: Session, fleet: Fleet, *, yes: bool) -> list[str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleetbuild.cli import options
 from fleetbuild.cli.show.text import advice
@@ -25,7 +25,7 @@ def doctor(
 
         findings = fleetbuild.Fleet(state_dir=output.state_dir).doctor()
         if output.json:
-            run.out.document(document(findings))
+            run.out.document({"checks": [asdict(finding) for finding in findings]})
         else:
             run.out.show(table(findings))
             run.out.say("", ending(findings))
@@ -33,11 +33,6 @@ def doctor(
 
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
-
-
-def document(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the document of `doctor --json`."""
-    return {"format_version": "1.0", "checks": [asdict(finding) for finding in findings]}
 
 
 def table(findings: Sequence[Finding]) -> Table:

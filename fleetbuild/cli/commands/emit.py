@@ -145,5 +145,4 @@ def tell(
             run.out.warn(f"warning: {sentence}")
     more = then() if then else {}
     if run.out.json:
-        document = {"files": files, "warnings": list(emitted.warnings), **more}
-        run.out.document({"format_version": "1.0", **document})
+        run.out.document({"files": files, "warnings": list(emitted.warnings), **more})

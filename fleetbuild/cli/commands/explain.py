@@ -27,7 +27,7 @@ def explain(
 
         story = fleetbuild.Fleet(state_dir=output.state_dir).explain(name, captures=captures)
         if output.json:
-            run.out.document({"format_version": "1.0", **story.model_dump(mode="json")})
+            run.out.document(story.model_dump(mode="json"))
         else:
             read = f"; the facts were read {ago(story.probed)}" if story.probed else ""
             lines = map(with_short_symbols, story.lines)

@@ -71,7 +71,8 @@ def plan(
         output.refuse_format(format)
         listed = packages.listed()
         if from_cluster:
-            _refuse_with_cluster(
+            steps.refuse_without_ssh(
+                "--from-cluster",
                 INVENTORY=inventory,
                 facts=captures,
                 target=packages.target,
@@ -119,10 +120,3 @@ def _refuse_without_cluster(cluster: options.ClusterOptions) -> None:
     for option, value in (("--kubeconfig", cluster.kubeconfig), ("--context", cluster.context)):
         if value is not None:
             raise UsageError(f"{option} needs --from-cluster.", f"Leave out {option}.")
-
-
-def _refuse_with_cluster(**others: object) -> None:
-    for name, value in others.items():
-        if value is not None:
-            option = name if name.isupper() else f"--{name}"
-            raise UsageError(f"{option} does not go with --from-cluster.", f"Leave out {option}.")

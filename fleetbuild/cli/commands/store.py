@@ -38,7 +38,7 @@ def list_wheels(
 
         wheels = fleetbuild.Fleet(state_dir=output.state_dir).store.list()
         if output.json:
-            run.out.document(report.store_document(wheels))
+            run.out.document({"wheels": [wheel.model_dump(mode="json") for wheel in wheels]})
         else:
             if wheels:
                 run.out.show(report.store_table(wheels))
@@ -59,7 +59,7 @@ def check(
 
         removed = [str(path) for path in fleetbuild.Fleet(state_dir=output.state_dir).store.check()]
         if output.json:
-            run.out.document({"format_version": "1.0", "removed": removed})
+            run.out.document({"removed": removed})
         elif removed:
             run.out.say(*(f"Damaged and removed: {path}" for path in removed))
             run.out.say(
@@ -107,7 +107,7 @@ def gc(
 def _tell_removed(run: Session, paths: Sequence[Path]) -> None:
     removed = [str(path) for path in paths]
     if run.out.json:
-        run.out.document({"format_version": "1.0", "removed": removed})
+        run.out.document({"removed": removed})
     else:
         run.out.say(*(f"Removed {path}" for path in removed))
 
@@ -128,7 +128,7 @@ def fetch(
 
         files, lacks = fleetbuild.Fleet(config=config, state_dir=output.state_dir).store.fetch()
         if output.json:
-            run.out.document({"format_version": "1.0", "fetched": files, "lacking": lacks})
+            run.out.document({"fetched": files, "lacking": lacks})
         else:
             run.out.say(*(f"Fetched {file}" for file in files))
             run.out.say(f"Fetched {count(len(files), 'file')}.", *lacks)

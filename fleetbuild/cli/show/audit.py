@@ -24,7 +24,6 @@ def audit_document(
         for kind, verdict in verdicts.items()
     ]
     return {
-        "format_version": "1.0",
         "features": list(wheel.features),
         "sms": list(wheel.sms),
         "ptx": list(wheel.ptx),

@@ -60,6 +60,11 @@ class Row:
     awaited: dict[str, float] = field(default_factory=dict)  # silent nodes, and since when
     unprobed: set[str] = field(default_factory=set)  # nodes that a probe under way waits for
 
+    @property
+    def waits(self) -> bool:
+        """Whether other groups build, and this one has its wheels or gets them from another."""
+        return self.stage == "build" and self.name != "all" and not self.working
+
     def elapsed(self, now: float) -> float:
         """Return how long this group has taken."""
         return (now if self.ended is None else self.ended) - self.began
@@ -203,5 +208,7 @@ def _note_stage(row: Row, event: Event, now: float) -> None:
         row.counting_since = row.stage_began if event.total else None
     if event.state == "started" and event.stage == "build" and event.package:
         row.message = f"{event.package} {event.message}"
+    elif event.stage == "build" and event.state == "ok":
+        row.message = ""
     elif event.message and event.state != "ok" and not row.working.keys() & (event.nodes or ()):
         row.message = brief(event.message.partition("\n")[0])

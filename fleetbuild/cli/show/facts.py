@@ -14,21 +14,12 @@ if TYPE_CHECKING:
 
 # In a larger fleet, nodes with the same values share a row.
 MANY = 40
-FORMAT_VERSION = "1.0"
 HEADINGS = ("node", "isa", "SM", "GPUs", "driver", "system", "libc", "python", "CPUs", "GB")
-
-
-def probing(nodes: int) -> str:
-    """Return what the progress display says: Probing 5 nodes."""
-    return f"Probing {count(nodes, 'node')}"
 
 
 def facts_document(facts: Mapping[str, Facts]) -> dict[str, Any]:
     """Return the document of `facts --json`."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "nodes": {name: node.model_dump(mode="json") for name, node in facts.items()},
-    }
+    return {"nodes": {name: node.model_dump(mode="json") for name, node in facts.items()}}
 
 
 def facts_table(facts: Mapping[str, Facts], *, every_node: bool = False) -> Table:

@@ -147,8 +147,8 @@ class LogLines:
 
 def still_running(board: Board, at: float) -> list[str]:
     """Return a line for each group that is at work, for a log that has been silent."""
-    lines = []
-    for row in board.rows():
+    lines, rows = [], board.rows()
+    for row in [row for row in rows if not row.waits] or rows:
         if row.state == "running" and row.stage:
             who = f"{row.name}: " if row.name != "all" else ""
             doing = f"{who}still {DOING.get(row.stage, row.stage)} {row.step()}".rstrip()

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
@@ -101,9 +101,14 @@ class Output:
             self.console.print(renderable)
         self.say(*(line.rstrip() for line in captured.get().splitlines()))
 
-    def document(self, document: Any) -> None:
-        """Write the JSON document of a command to standard output."""
-        text = json.dumps(self._with_commands(document), indent=2, ensure_ascii=False)
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write the JSON document of a command to standard output, with the version of our format.
+
+        A document in a format of others names its schema.
+        """
+        version = {} if "$schema" in document else {"format_version": "1.0"}
+        whole = version | self._with_commands(document)
+        text = json.dumps(whole, indent=2, ensure_ascii=False)
         self.text(text + "\n")
 
     def _with_commands(self, value: Any) -> Any:

@@ -251,14 +251,14 @@ def summary_line(plan: Plan) -> str:
 def next_lines(plan: Plan, saved: Path, state_dir: Path) -> list[str]:
     """Return where the plan is and the command to run next; then what explains a blocked node."""
     elsewhere = "" if saved == StateDir(state_dir).plan_file else f" {shlex.quote(str(saved))}"
-    words = [f"Saved {saved}."]
+    apply, words = f"fleetbuild apply{elsewhere}", [f"Saved {saved}."]
     if plan.lock == "missing":
         words.append("Next: make the index or source reachable, then plan again.")
     elif plan.targets:
-        words.append(next_for_targets(plan, f"apply{elsewhere}"))
+        words.append(next_for_targets(plan, apply))
     elif plan.summary.nodes_to_change:
-        step = "emit builds" if plan.facts_source == "cluster" else f"apply{elsewhere}"
-        words.append(f"Next: {supply_first(plan)}fleetbuild {step}")
+        step = "fleetbuild emit builds" if plan.facts_source == "cluster" else apply
+        words.append(f"Next: {supply_first(plan)}{step}")
     elif plan.summary.nodes_up_to_date:
         words.append("Nothing to do.")
     elif plan.summary.nodes_unreachable:

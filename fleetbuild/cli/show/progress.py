@@ -244,7 +244,7 @@ def _summary(hidden: list[Row]) -> str:
 def _cells(row: Row, now: float, *, wide: bool, width: int) -> list[str]:
     cells = [
         shortened(clean(row.name), min(_LONGEST_NAME, width // 3)),
-        row.state if row.ended is not None else _STAGES.get(row.stage, row.stage),
+        row.state if row.ended is not None else _stage(row),
         row.step(),
         _clock(row.elapsed(now)),
     ]
@@ -262,6 +262,10 @@ _STAGES = {
     "activate": "switching",
     "manifests": "writing",
 }
+
+
+def _stage(row: Row) -> str:
+    return "waiting" if row.waits else _STAGES.get(row.stage, row.stage)
 
 
 def _clock(seconds: float) -> str:

@@ -25,10 +25,7 @@ STYLES = {
 
 def status_document(nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
     """Return the document of `status --json`."""
-    return {
-        "format_version": "1.0",
-        "nodes": {name: node.model_dump(mode="json") for name, node in nodes.items()},
-    }
+    return {"nodes": {name: node.model_dump(mode="json") for name, node in nodes.items()}}
 
 
 def status_table(
@@ -145,7 +142,7 @@ def status_ending(nodes: Mapping[str, NodeStatus]) -> list[str]:
     lines = troubles({name: said for name, node in nodes.items() if (said := _said(node))})
     lines += troubles(
         {
-            name: ("wrong labels", node.labels_sentence, _to_label(node))
+            name: ("wrong labels", node.labels_sentence, node.labels_fix)
             if node.labels == "wrong"
             else ("not labelled", node.labels_sentence, None)
             for name, node in nodes.items()
@@ -157,10 +154,6 @@ def status_ending(nodes: Mapping[str, NodeStatus]) -> list[str]:
     if drifted:
         lines.append("Next: fleetbuild plan INVENTORY")
     return lines
-
-
-def _to_label(node: NodeStatus) -> str:
-    return f"fleetbuild {node.labels_fix}{' INVENTORY' if node.labels_fix == 'verify' else ''}"
 
 
 def _said(node: NodeStatus) -> Trouble | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleetbuild.cli.show.text import size
 from fleetbuild.models.stored import StoredWheel
@@ -11,11 +11,6 @@ from fleetbuild.text import clean, count
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-def store_document(wheels: Sequence[StoredWheel]) -> dict[str, Any]:
-    """Return the document of `store list --json`: path and provenance of each wheel."""
-    return {"format_version": "1.0", "wheels": [wheel.model_dump(mode="json") for wheel in wheels]}
 
 
 def store_table(wheels: Sequence[StoredWheel]) -> Table:

@@ -33,7 +33,7 @@ def supply_first(plan: Plan) -> str:
 
 def next_for_targets(plan: Plan, apply: str) -> str:
     if plan.summary.wheels_to_build or any(wheel.action == "published" for wheel in plan.wheels):
-        return f"Next: {supply_first(plan)}fleetbuild {apply}"
+        return f"Next: {supply_first(plan)}{apply}"
     if plan.summary.wheels_reused:
         return "Every wheel is in the store. Next: fleetbuild store export DIR"
     return "Nothing to do: every target is blocked."

@@ -75,7 +75,7 @@ def compare_labels(
         nodes = list_nodes(client)
     names = replace(names, nodes={**{name: name for name in found}, **names.nodes})
     compared = {}
-    fix = "verify" if by == "nfd" else "emit labels --apply"
+    fix = "fleetbuild verify INVENTORY" if by == "nfd" else "fleetbuild emit labels --apply"
     for name, status in found.items():
         node = nodes.get(names.in_cluster(name))
         node_facts = facts.get(name)

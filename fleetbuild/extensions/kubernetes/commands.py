@@ -238,10 +238,7 @@ def emit_labels(
         for option, value in {"--apply": labels.apply, "--out": out}.items():
             if value:
                 raise UsageError(f"{option} does not go with --remove.", f"Leave out {option}.")
-        document = {
-            "format_version": "1.0",
-            **_label(run, _fleet(run, labels), labels, remove=True),
-        }
+        document = _label(run, _fleet(run, labels), labels, remove=True)
         if output.json:
             run.out.document(document)
 
@@ -344,7 +341,7 @@ def store_add(
         results = store_built_wheels(store, folder)
         if output.json:
             wheels = [result.model_dump(mode="json") for result in results]
-            run.out.document({"format_version": "1.0", "wheels": wheels})
+            run.out.document({"wheels": wheels})
         else:
             run.out.say(*wheel_lines(results))
         run.exit_code = 7 if any(result.state == "refused" for result in results) else 0

@@ -153,7 +153,7 @@ def store_export(
         store = fleetbuild.Fleet(config=config, state_dir=output.state_dir).store
         written = [str(path) for path in export(store, folder)]
         if output.json:
-            run.out.document({"format_version": "1.0", "indexes": written})
+            run.out.document({"indexes": written})
         else:
             run.out.say(*(f"Wrote {path}" for path in written))
             if written:
@@ -183,9 +183,7 @@ def store_push(
         pushed = push(store, destination, index=index_url, on_file=tell)
         if output.json:
             table = str(pushed.table) if pushed.table else None
-            run.out.document(
-                {"format_version": "1.0", "new": pushed.new, "there": pushed.there, "table": table}
-            )
+            run.out.document({"new": pushed.new, "there": pushed.there, "table": table})
         else:
             there = f", {count(len(pushed.there), 'file')} there already" if pushed.there else ""
             run.out.say(f"{count(len(pushed.new), 'file')} published{there}.")

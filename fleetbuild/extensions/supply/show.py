@@ -22,12 +22,12 @@ def revocations_document(entries: Sequence[Revoked]) -> dict[str, Any]:
         {**entry.revocation.model_dump(mode="json"), "wheels": entry.wheels, "nodes": entry.nodes}
         for entry in entries
     ]
-    return {"format_version": "1.0", "revoked": revoked}
+    return {"revoked": revoked}
 
 
 def undone_document(entry: Revocation) -> dict[str, Any]:
     """Return the document of `revoke --undo --json`."""
-    return {"format_version": "1.0", "taken_back": entry.model_dump(mode="json")}
+    return {"taken_back": entry.model_dump(mode="json")}
 
 
 def revocations_table(entries: Sequence[Revoked]) -> Table:
@@ -73,7 +73,7 @@ _MARKS = {"ok": "ok", "failed": "FAILED", "unknown": "-"}
 
 def provenance_document(found: ProvenanceReport) -> dict[str, Any]:
     """Return the document of `provenance --json`: the statement, and each check."""
-    return {"format_version": "1.0", "ok": not found.failed, **found.model_dump(mode="json")}
+    return {"ok": not found.failed, **found.model_dump(mode="json")}
 
 
 def provenance_lines(found: ProvenanceReport, *, every_file: bool = False) -> list[str]:

@@ -29,7 +29,7 @@ def store_variants(*, folder: Folder, output: options.OutputOptions) -> None:
             run.out.warn(f"warning: {sentence}")
         if output.json:
             files = [path.name for path in written]
-            run.out.document({"format_version": "1.0", "files": files})
+            run.out.document({"files": files})
             return
         run.out.say(*(f"Wrote {path}" for path in written))
         if written:

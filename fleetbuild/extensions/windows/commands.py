@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetbuild.cli import options
 from fleetbuild.cli.commands.emit import Out, folder_of, tell
 from fleetbuild.cli.commands.plan import OptionalInventoryArgument
+from fleetbuild.text import count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,6 @@ def _captures(
     run: Session, inventory: Inventory, folder: Path | None, options: options.NodeOptions
 ) -> dict[str, Capture | Unreachable]:
     """Return the captures of the Windows nodes: from a folder, or from a probe that keeps them."""
-    from fleetbuild.cli.show.facts import probing
     from fleetbuild.cli.show.progress import waiting
     from fleetbuild.extensions.windows.facts import SECTIONS
     from fleetbuild.extensions.windows.probe import probe_windows
@@ -73,7 +73,7 @@ def _captures(
     if folder:
         return load_captures(folder, names, SECTIONS)
     timeout, forks = options.timeout or 30, options.forks or 64
-    with waiting(run.out, probing(len(nodes)), names) as on_event:
+    with waiting(run.out, f"Probing {count(len(nodes), 'node')}", names) as on_event:
         found = probe_windows(nodes, timeout=timeout, forks=forks, on_event=on_event)
     save_captures(StateDir(run.state_dir.absolute()).create().facts, found, SECTIONS)
     return found

@@ -67,6 +67,7 @@ def plan_warnings(
         None, (_cudnn_warning(wheel, group, facts) for group in groups for wheel in group.wheels)
     )
     warnings += [each for group in groups for each in _small_disks(group, facts, config)]
+    warnings += _without_root(groups, facts, config)
     warnings += _unanswered(facts)
     warnings += version_skew(groups)
     if any(package.recipe.cuda for package in packages):
@@ -129,6 +130,22 @@ def _gpus_of_others(groups: Sequence[PlannedGroup], facts: Mapping[str, Facts]) 
         yield (
             f"The GPUs of {joined(sorted(names))} ({kind}) are not used: fleetbuild builds GPU "
             f"code for NVIDIA only, so these are planned as CPU nodes.{hint if amd else ''}"
+        )
+
+
+def _without_root(
+    groups: Sequence[PlannedGroup], facts: Mapping[str, Facts], config: Config
+) -> Iterator[str]:
+    """Yield the nodes of a first install whose user can neither write the path nor become root."""
+    new = (name for group in groups for name in group.installs.install)
+    names = [
+        name for name in new if facts[name].no_sudo and config.release in facts[name].needs_root
+    ]
+    if names:
+        yield (
+            f"The login user of {fold(names)} may not write to {config.install.path}, and sudo is"
+            " not there: apply fails, unless ansible_become_method names another way to become"
+            " root. Let that user write there, install sudo, or set install.path."
         )
 
 

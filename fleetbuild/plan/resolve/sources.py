@@ -165,7 +165,7 @@ class Sources:
         )
         return Resolution(
             problem=" ".join((*texts, *dict.fromkeys(why.problem or "" for why in causes))),
-            fix=f"{ask}{causes[0].fix}{offer}",
+            fix=f"{ask}{' '.join(dict.fromkeys(why.fix or '' for why in causes))}{offer}",
         )
 
     def _add_fetched(self, package: Package, file: LockedFile) -> None:

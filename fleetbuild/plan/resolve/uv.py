@@ -404,8 +404,8 @@ def _refused(
     if request.sources and re.search(r"has no (usable )?source distribution", said):
         return Resolution(
             problem=f"No sdist was found in {settings.places}.",
-            fix=f"Name a source tree: --package '{request.sources[0]} @ ./path'. If another index "
-            f"has the sdist: package_index: {{{request.sources[0]}: ADDRESS}} in fleetbuild.yml.",
+            fix="Name a source tree for each: --package 'NAME @ ./path'. If another index has the "
+            "sdist: package_index: {NAME: ADDRESS} in fleetbuild.yml.",
         )
     first = re.search(r"`([\w.-]+)` was found on (\S+), but", said)
     absent = _ABSENT.search(said)

@@ -100,6 +100,7 @@ def facts_of(capture: Capture) -> Facts:
         disk_gb=free,
         install_free_gb=install_free,
         install_read_only="read-only" in lines(capture, "disk", 1000, 1000),
+        no_sudo="no-sudo" in lines(capture, "disk", 1000, 1000),
         install_filesystem=file_system,
         needs_root=read_needs_root(capture),
         can_isolate=can_isolate,

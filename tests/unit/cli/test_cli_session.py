@@ -94,11 +94,11 @@ def test_an_error_behind_a_document_does_not_add_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(run: Session) -> None:
-        run.out.document([])
+        run.out.document({})
         raise UsageError("No a.", "Add a.")
 
     assert end(work, tmp_path, json=True) == 2
-    assert json.loads(capsys.readouterr().out) == []
+    assert json.loads(capsys.readouterr().out) == {"format_version": "1.0"}
 
 
 def test_an_unexpected_error_is_one_line_and_a_file(

@@ -143,7 +143,7 @@ def test_a_group_without_wheel_and_sdist_is_blocked_alone(site):
     )
     assert made.nodes["b"].fix.startswith(
         f"Ask for native==1.1 ({Path('r.txt').absolute()}, line 1): the newest for this Python on"
-        " the first index that has it. Or:"
+        " the first index that has it. Or: Name a source tree for each: --package 'NAME @ ./path'."
     )
     story = explain_group(made, {}, "cpu-avx2-cp313")
     assert "\n".join(story).count(made.nodes["b"].reason) == 1

@@ -179,7 +179,7 @@ def test_packages_missing_on_the_index_are_errors(settings):
 def test_a_package_without_an_sdist_is_a_problem_that_names_the_places(settings, files):
     answer = locate(request_for("wheelonly==1.0", sources=("wheelonly",)), settings)
     assert answer.problem == f"No sdist was found in {files}."
-    assert "package_index: {wheelonly: ADDRESS}" in answer.fix
+    assert "package_index: {NAME: ADDRESS}" in answer.fix
 
 
 @pytest.mark.parametrize(("python", "newest"), [("cp311", "2.0"), ("cp312", "3.0")])

@@ -655,6 +655,10 @@ def test_the_release_names_for_which_only_root_can_write_are_read() -> None:
         assert needs_root("not/there") == {"default": 4711}
         assert needs_root("mixed") == {"default": 4711, "beta": 4711}
         assert needs_root("mixed", "sh") == {}
+        absent = SCRIPT.replace("-v sudo >/dev/null || command -v doas", "-v none")
+        assert facts_of(run(folder, script=absent, PATH=os.environ["PATH"])).no_sudo
+        program(folder, "sudo", "")
+        assert not facts_of(run(folder, PATH=f"{folder}:{os.environ['PATH']}")).no_sudo
 
 
 def test_a_uid_that_no_user_can_have_is_not_read() -> None:

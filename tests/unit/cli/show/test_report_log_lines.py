@@ -170,3 +170,14 @@ def test_a_quiet_log_lists_what_still_runs() -> None:
     log("install", "started", group="g", nodes=("n1", "n2"))
     (said,) = still_running(log.board, 90)
     assert unstamped(said) == "g: still copying [0/200]: n[1-2] (1 min 30 so far)"
+
+
+def test_a_group_whose_wheel_is_built_is_not_still_building() -> None:
+    board = Board()
+    for name in ("a", "b"):
+        board.take(event("build", "started", group=name, nodes=(name,), package="torch"), 1)
+    assert len(still_running(board, 60)) == 2
+    board.take(event("build", "ok", group="b", node="b", package="torch"), 3)
+    (said,) = still_running(board, 60)
+    assert unstamped(said).startswith("a: still building: a: torch")
+    assert board.rows()[1].said(60) == ("", "")

@@ -76,19 +76,12 @@ def test_the_heading_names_nodes_times_and_packages() -> None:
     assert "from the cluster's labels" in report.heading(plan(facts_source="cluster"), 1)
 
 
-def test_the_table_shows_wheels_builders_and_nodes(rendered: Callable[..., str]) -> None:
-    head, build, reuse, blocked, fix = rendered(report.plan_body(plan(), 200)).splitlines()
-    assert head.split() == [
-        "group", "nodes", "builds", "on", "why", "there", "wheels", "jobs", "about", "nodes", "get",
-    ]  # fmt: skip
-    assert build.split() == [
-        "+", "cpu-avx2-cp311", "3", "gpu-[01-03]", "gpu-01", "oldest", "libc", "2.28",
-        "hnswlib-0.8.0+cpu.avx2", "2", "install", "3",
-    ]  # fmt: skip
+def test_a_wheel_that_is_there_has_no_builder(rendered: Callable[..., str]) -> None:
+    """The files in golden/ have the other rows."""
+    _, build, reuse, *_ = rendered(report.plan_body(plan(), 200)).splitlines()
+    assert build.startswith("+  cpu-avx2-cp311        3  gpu-[01-03]  gpu-01     oldest libc 2.28")
     assert reuse.startswith("=  cpu-avx512-cp311      5  gpu-[04-08]  -")
     assert "5 up to date" in reuse
-    assert blocked.split() == ["!", "-", "1", "old-1", "-", "Python", "3.6"]
-    assert fix.strip() == "install python3.11"
 
 
 @pytest.mark.parametrize("width", [60, 200])

@@ -14,7 +14,9 @@ from fleetbuild.models.release import ManifestWheel
 from fleetbuild.plan.decide.resolution import Locks, Resolution
 from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.plan.document.serialize import dump_plan, read_plan
-from fleetbuild.plan.explain import explain_group, explain_node
+from fleetbuild.plan.explain import explain_group, explain_name, explain_node
+from fleetbuild.state import StateDir
+from fleetbuild.store.wheels import Store
 from tests.factories.fleets import facts, locked, manifest, node, package, planned, python
 
 PLAN = planned({"a": facts(), "b": facts("avx512")})
@@ -207,7 +209,7 @@ def test_explain_shows_a_nodes_toolkits_and_wheels():
         in story
     )
     assert any("GPU code: none: these packages have none for its GPUs." in line for line in story)
-    assert "  wheel: hnswlib 0.8.0+cpu.avx2, by recipe hnswlib: build" in story
+    assert "  wheel: hnswlib 0.8.0+cpu.avx2, by recipe hnswlib: to be built" in story
 
 
 def test_explain_shows_a_driver_older_than_all_toolkits():
@@ -327,9 +329,13 @@ def test_explain_names_the_baseline():
     assert "the x86_64 baseline" in "\n".join(explain_group(plan, {}, "cpu-x86-64-cp311"))
 
 
+def test_explain_knows_the_wheels_built_after_the_plan(monkeypatch, tmp_path):
+    monkeypatch.setattr(Store, "of_key", lambda _, key: (key,))
+    story = "\n".join(explain_name(PLAN, "cpu-avx2-cp311", StateDir(tmp_path), None).lines)
+    assert "already built\n    because: Built after this was planned" in story
+
+
 def test_explain_refuses_unknown_names():
     with pytest.raises(UsageError, match="no node, target or group 'zzz'") as caught:
         explain_node(PLAN, None, "zzz")
     assert "cpu-avx2-cp311" in caught.value.fix
-    with pytest.raises(UsageError, match="no group 'zzz'"):
-        explain_group(PLAN, {}, "zzz")

@@ -33,6 +33,12 @@ def test_a_node_whose_disk_is_too_small_is_named_with_both_sizes() -> None:
     )
 
 
+def test_a_node_without_sudo_and_the_right_to_write_is_named() -> None:
+    lacking = {"needs_root": {"default": 1000}, "no_sudo": True}
+    assert "small may not write to /opt/fleetbuild, and sudo" in str(warnings(**lacking))
+    assert "sudo" not in str((warnings(needs_root={"default": 1}), warnings(no_sudo=True)))
+
+
 def test_a_release_that_is_on_the_node_needs_no_space() -> None:
     assert warnings(previous={"default": str(GROUP.release_id)}) == ()
 
