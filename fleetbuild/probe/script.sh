@@ -162,9 +162,9 @@ read_disk() {
   df -PTk "$workspace" "$install" || df -Pk "$workspace" "$install" || return
   is_read_only "$install" && echo read-only
   user=$(id -u)
-  [ "$user" = 0 ] || each_unwritable
-  command -v sudo >/dev/null || command -v doas >/dev/null || echo no-sudo
-  return 0
+  [ "$user" = 0 ] && return
+  each_unwritable
+  have sudo || have doas || echo no-sudo
 }
 
 # The release names for which only root can write, each with the user who cannot: as `writable` in
