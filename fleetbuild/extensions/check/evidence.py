@@ -15,11 +15,10 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.check import implied_features
-from fleetbuild.audit.search_paths import search_path_problems
 from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.extension import Evidence
 from fleetbuild.extensions.check.check_stack import judge_wheel
-from fleetbuild.extensions.check.needs import WheelNeeds, read_needs
+from fleetbuild.extensions.check.needs import read_needs
 from fleetbuild.extensions.check.qemu_cpus import is_imitated
 from fleetbuild.extensions.check.results import FileResults, Results, shipped_runs, verdict_from
 from fleetbuild.hardware.rungs import RUNGS
@@ -80,7 +79,8 @@ class KnownFiles(Evidence):
         if known.needs is None or not known.sound:
             path = self._fetch(file)
             needs = known.needs or read_needs(path)
-            if problem := code_of(needs.files, tuple(_defects(path, needs))).problem:
+            defects = (*needs.problems, *audit_wheel(path, read_code=False).problems)
+            if problem := code_of(needs.files, defects).problem:
                 return Code(problem=problem)
             known = self._keep(known, needs=needs, sound=True)
         features = _implied(target.arch, target.features)
@@ -123,13 +123,6 @@ class KnownFiles(Evidence):
         self._results.keep(known)
         self._known[known.sha256] = known
         return known
-
-
-def _defects(path: Path, needs: WheelNeeds) -> Iterator[str]:
-    yield from needs.problems
-    yield from audit_wheel(path, read_code=False).problems
-    for elf in needs.files:
-        yield from search_path_problems(elf.path, elf.search_paths)
 
 
 def _running(name: str, features: frozenset[str], python: str) -> Iterator[str]:
