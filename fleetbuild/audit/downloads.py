@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from fleetbuild.audit.archive import BROKEN, Archive, opened_here
+from fleetbuild.audit.archive import BROKEN, opened_here
 from fleetbuild.audit.content import announced_files
-from fleetbuild.audit.entry_points import Unclear, info_folder
+from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.limited_process import read_apart
 from fleetbuild.audit.metadata import same
 from fleetbuild.audit.wheel import audit_wheel
@@ -68,14 +68,6 @@ def contents_here(wheel: Path) -> Contents:
         if not archive.problems:
             metadata = archive.text(f"{info_folder(archive)}/METADATA") or ""
             return Contents(
-                archive.installed_size, known_commands(archive), archive.names, metadata
+                archive.installed_size, announced_files(archive), archive.names, metadata
             )
     return Contents()
-
-
-def known_commands(archive: Archive) -> tuple[str, ...]:
-    """Return the names that a wheel adds to bin/; none if its audit refuses its entry points."""
-    try:
-        return announced_files(archive)
-    except Unclear:
-        return ()

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from copy import copy
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from fleetbuild.apply.stages import carry_out
 from fleetbuild.audit import audit_wheel, check_wheel
 from fleetbuild.audit.downloads import audit_download, contents_of
-from fleetbuild.audit.ownership import owners, second_owners
+from fleetbuild.audit.ownership import owners
 from fleetbuild.audit.wheel import audit_here
 from fleetbuild.cli import app
 from fleetbuild.errors import AuditError, InstallError
@@ -40,6 +41,11 @@ COMMAND = "would replace a command of the release"
 OTHER = "would describe another package"
 COMPILED = "compiled code of a module that the wheel does not bring"
 REPLACES = "would replace a file of the release"
+
+
+def second_owners(paths, allowed=MappingProxyType({})):
+    return owners(paths, allowed)[0]
+
 
 ATTACKS = {
     "demo.pth": RUNS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import lzma
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -20,14 +20,10 @@ from packaging.version import Version
 from pydantic import ValidationError
 
 from fleetbuild.extensions.check.judge import judge
+from fleetbuild.extensions.check.machine_kinds import MachineKind
 from fleetbuild.extensions.check.needs import WheelNeeds
 from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated
-from fleetbuild.files import (
-    make_cache,
-    own_cache,
-    raise_if_full,
-    write_atomically,
-)
+from fleetbuild.files import make_cache, own_cache, raise_if_full, write_atomically
 from fleetbuild.hardware.data import load
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import Verdict
@@ -91,12 +87,9 @@ class FileResults(Frozen):
 
 def verdict_from(
     results: FileResults,
+    kind: MachineKind,
     *,
     package: str,
-    arch: str,
-    features: Set[str],
-    sms: Collection[str] = (),
-    python: str,
     beside: Iterable[str] = (),
     use: str = "",
 ) -> Verdict:
@@ -104,27 +97,17 @@ def verdict_from(
 
     `beside` are the hashes of the wheels that are installed with it; `use` is a given use's hash.
     """
-    run = results.on_cpu(features, python, beside, use)
-    return _verdict_from(results, run, package=package, arch=arch, features=features, sms=sms)
-
-
-def _verdict_from(
-    results: FileResults,
-    run: EmulatedRun | None,
-    *,
-    package: str,
-    arch: str,
-    features: Set[str],
-    sms: Collection[str],
-) -> Verdict:
+    run = results.on_cpu(kind.features, kind.python, beside, use)
     if run and run.verdict.dies:
         return run.verdict
     if results.needs is None:
         return undecided("it was not read")
-    static = judge(results.needs, package=package, arch=arch, features=features, sms=sms)
+    static = judge(
+        results.needs, package=package, arch=kind.arch, features=kind.features, sms=kind.sms
+    )
     if run is None or static.verdict == "no-kernel" or not (results.needs.files or run.use):
         return static
-    return combine(run, static, features)
+    return combine(run, static, kind.features)
 
 
 def combine(run: EmulatedRun, static: Verdict, features: Set[str]) -> Verdict:

@@ -15,7 +15,7 @@ import pytest
 from fleetbuild.audit import audit_wheel, limited_process, pieces
 from fleetbuild.audit.downloads import Contents, audit_download, contents_of
 from fleetbuild.audit.guards import Guards
-from fleetbuild.audit.ownership import second_owners
+from fleetbuild.audit.ownership import owners
 from fleetbuild.audit.wheel import audit_elf, audit_here
 from fleetbuild.workers import Workers
 from tests.factories.elf import make_elf
@@ -107,7 +107,7 @@ def test_one_process_reads_one_wheel_after_the_other(tmp_path, monkeypatch):
     for _ in range(3):
         audit_wheel(one)
         assert audit_download(one, "demo", "1.0+cpu.avx") == ()
-        assert second_owners([one]) == ()
+        assert owners([one], {}) == ((), ())
     assert started == [1]
 
 
