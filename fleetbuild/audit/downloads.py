@@ -16,7 +16,7 @@ from fleetbuild.audit.archive import BROKEN, opened_here
 from fleetbuild.audit.content import announced_files
 from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.limited_process import read_apart
-from fleetbuild.audit.metadata import same
+from fleetbuild.audit.metadata import other_package
 from fleetbuild.audit.wheel import audit_wheel
 from fleetbuild.text import first_few
 
@@ -29,11 +29,7 @@ def audit_download(
 ) -> tuple[str, ...]:
     """Return what a downloaded wheel holds and may not."""
     audit = audit_wheel(path, allowed=allowed, read_code=False, published=True)
-    problems = [*audit.problems]
-    if audit.file_name and not same(audit.file_name, audit.file_version or "", name, version):
-        other = f"{audit.file_name} {audit.file_version}"
-        problems.insert(0, f"its name says {other}, not {name} {version}")
-    return first_few(problems, _ENOUGH)
+    return first_few((*other_package(audit, name, version), *audit.problems), _ENOUGH)
 
 
 def needed_libraries(path: Path) -> tuple[str, ...]:

@@ -198,7 +198,8 @@ class Results:
                 results = kept if kept.sha256 == sha256 else results
         if results.reader != READER:
             results = results.model_copy(update={"needs": None, "sound": False, "reader": READER})
-        if results.needs is None and (needs := shipped_needs(sha256)):
+        if results.needs is None and (line := _shipped_readings().get(sha256)):
+            needs = WheelNeeds.model_validate_json(line)
             results = results.model_copy(update={"needs": needs})
         shipped = shipped_runs().get(sha256)
         return _with_runs(results, shipped.runs) if shipped else results
@@ -246,14 +247,9 @@ def _head(path: Path) -> bytes:
     return b""
 
 
-def shipped_needs(sha256: str) -> WheelNeeds | None:
-    """Return what this version's reader found in a file before it was released, if it read it."""
-    line = _shipped_readings().get(sha256)
-    return WheelNeeds.model_validate_json(line) if line else None
-
-
 @cache
 def _shipped_readings() -> dict[str, bytes]:
+    """Return what this version's reader found in files before it was released, by their hashes."""
     return unpack_readings(
         files("fleetbuild.extensions.check").joinpath("data/readings.xz").read_bytes()
     )
