@@ -478,13 +478,17 @@ def test_a_file_that_was_sent_as_something_else_is_not_taken_and_does_not_stay(
     shutil.move(bare.params["staging"], incoming)
     (file,) = bare.params["wheels"]
     sent = incoming / file["sha256"] / file["file"]
-    sent.unlink()
+    if os.geteuid() == 0:
+        os.chown(sent.parent, 4711, -1)
+    whole = sent.rename(bare.root.path + "/whole")  # a link to it is one to anything
     if kind == "link":
-        sent.symlink_to("/etc/passwd")
+        sent.symlink_to(whole)
     elif kind == "pipe":
         os.mkfifo(sent)
     else:
         (sent / "x").mkdir(parents=True)  # sftp would put the file into it
+    bare.params["login_uid"] = 4711
+    assert not receiving.is_sent(bare.params, file)
     with pytest.raises(bare.release.Problem, match="arrived damaged"):
         bare.install(login_uid=4711)
     assert not os.path.lexists(sent)
@@ -497,7 +501,7 @@ def test_a_copy_of_root_that_was_cut_short_is_missing(
     def unreadable(path: str) -> str:
         raise PermissionError(path)
 
-    monkeypatch.setattr(receiving, "open_plain", unreadable)
+    monkeypatch.setattr(receiving, "open_sent", unreadable)
     assert bare.begin()["missing"] == bare.params["wheels"]
 
 
