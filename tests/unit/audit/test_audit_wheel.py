@@ -326,8 +326,7 @@ def test_damaged_archives_are_findings(tmp_path):
     version = b"PK\x01\x02\x14\x03\x14"
     for data in (b"not a zip", path.read_bytes().replace(version, version[:-1] + b"\xff")):
         path.write_bytes(data)
-        for problems in (audit_wheel(path).problems, audit_download(path, "demo", "1.0+cpu.avx")):
-            assert "not a zip archive" in problems[0]
+        assert "not a zip archive" in audit_wheel(path).problems[0]
     assert "Invalid wheel" in audit_download(path.rename(tmp_path / "demo.whl"), "demo", "1")[0]
 
 

@@ -478,8 +478,8 @@ def test_a_file_that_was_sent_as_something_else_is_not_taken_and_does_not_stay(
     shutil.move(bare.params["staging"], incoming)
     (file,) = bare.params["wheels"]
     sent = incoming / file["sha256"] / file["file"]
-    if os.geteuid() == 0:
-        os.chown(sent.parent, 4711, -1)
+    user = os.geteuid() or 4711
+    os.chown(sent.parent, user, -1)
     whole = sent.rename(bare.root.path + "/whole")  # a link to it is one to anything
     if kind == "link":
         sent.symlink_to(whole)
@@ -487,10 +487,9 @@ def test_a_file_that_was_sent_as_something_else_is_not_taken_and_does_not_stay(
         os.mkfifo(sent)
     else:
         (sent / "x").mkdir(parents=True)  # sftp would put the file into it
-    bare.params["login_uid"] = 4711
-    assert not receiving.is_sent(bare.params, file)
+    assert not receiving.is_sent({**bare.params, "login_uid": user}, file)
     with pytest.raises(bare.release.Problem, match="arrived damaged"):
-        bare.install(login_uid=4711)
+        bare.install(login_uid=user)
     assert not os.path.lexists(sent)
     assert not [path for path in Path(bare.root.path).rglob("*.whl") if path.is_file()]
 
