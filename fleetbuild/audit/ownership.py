@@ -60,9 +60,8 @@ def owners_here(
     """Compare the wheels in this process, the separate one."""
     with ExitStack() as opened:
         wheels = list(_wheels_here(paths, opened))
-        shared = [*_shared_files(wheels), *_shared_commands(wheels)]
-        shared += _shared_names(wheels, allowed)
-        return tuple(shared), tuple(_loaded_by_others(wheels))
+        shared = (*_shared_files(wheels), *_shared_names(wheels, allowed))
+        return shared, tuple(_loaded_by_others(wheels))
 
 
 def _loaded_by_others(wheels: Sequence[_Wheel]) -> Iterator[str]:
@@ -88,24 +87,17 @@ def _wheels_here(paths: Iterable[Path], stack: ExitStack) -> Iterator[_Wheel]:
 
 
 def _shared_files(wheels: Iterable[_Wheel]) -> Iterator[str]:
-    """Yield files that two wheels install differently; the same bytes are allowed."""
-    owners: dict[str, _Wheel] = {}
+    """Yield files that two wheels install differently, and commands that two wheels bring."""
+    owners: dict[str, tuple[_Wheel, str]] = {}
     for wheel in wheels:
-        for place, member in wheel.files.items():
-            if place.startswith("bin/"):
-                continue
-            owner = owners.setdefault(place, wheel)
-            if owner is not wheel and _digest(wheel, member) != _digest(owner, owner.files[place]):
+        places = {place: file for place, file in wheel.files.items() if place[:4] != "bin/"}
+        places |= {f"bin/{command}": "" for command in announced_files(wheel.archive)}
+        for place, member in places.items():
+            owner, other = owners.setdefault(place, (wheel, member))
+            if owner is not wheel and not (
+                member and _digest(wheel, member) == _digest(owner, other)
+            ):
                 yield _twice(place.removeprefix("site/"), owner, wheel)
-
-
-def _shared_commands(wheels: Iterable[_Wheel]) -> Iterator[str]:
-    owners: dict[str, _Wheel] = {}
-    for wheel in wheels:
-        for command in announced_files(wheel.archive):
-            owner = owners.setdefault(command, wheel)
-            if owner is not wheel:
-                yield _twice(f"bin/{command}", owner, wheel)
 
 
 def _shared_names(
