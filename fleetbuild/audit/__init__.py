@@ -5,8 +5,9 @@ content gives a sentence and never a traceback.
 """
 
 from fleetbuild.audit.check import check_wheel
+from fleetbuild.audit.downloads import needed_libraries
 from fleetbuild.audit.models import ElfAudit, FeatureUse, WheelAudit
-from fleetbuild.audit.wheel import audit_wheel, needed_libraries
+from fleetbuild.audit.wheel import audit_wheel
 
 __all__ = [
     "ElfAudit",

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import mmap
+import os
 import shutil
+import stat
 import struct
 import tempfile
 import zipfile
@@ -130,10 +132,18 @@ class Folder:
     @contextmanager
     def mapped(self, name: str) -> Iterator[bytes]:
         """Yield a whole file, as memory; raises one of BROKEN."""
-        with (
-            self._files[name].open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
+        with mapped_here(self._files[name]) as data:
+            yield data
+
+
+@contextmanager
+def mapped_here(path: Path) -> Iterator[bytes]:
+    """Yield a regular file as memory. A pipe or a device that somebody names may never end."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:  # noqa: PTH123
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or not about.st_size:
+            raise OSError(0, "it is empty, or not a regular file")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield cast("bytes", data)
 
 

@@ -15,7 +15,7 @@ from packaging.tags import Tag, parse_tag
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.metadata import same
+from fleetbuild.audit.metadata import other_package
 from fleetbuild.audit.models import ElfAudit, WheelAudit, code_runs_on
 from fleetbuild.audit.wheel import ENOUGH, audit_wheel
 from fleetbuild.audit.wheel_tags import supported_tags
@@ -51,7 +51,7 @@ def check_wheel(
     audit = audit_wheel(path, allowed=allowed, top_level=top_level)
     problems = (
         *(f"{audit.file}: {problem}" for problem in audit.problems),
-        *_identity(audit, package, wheel_version),
+        *other_package(audit, package, wheel_version),
         *_unpinned(audit, pins),
         *_tags(audit, target),
         *_machines(audit, target),
@@ -65,16 +65,6 @@ def check_wheel(
         *_gpus(audit, target, package, wheel_version),
     )
     return first_few(problems, ENOUGH)
-
-
-def _identity(audit: WheelAudit, package: str, version: str) -> Iterator[str]:
-    names = {
-        "METADATA": (audit.name, audit.version),
-        "its file name": (audit.file_name, audit.file_version),
-    }
-    for where, (name, actual) in names.items():
-        if name and actual and not same(name, actual, package, version):
-            yield f"{audit.file} should be {package} {version}, but {where} says {name} {actual}"
 
 
 def _unpinned(audit: WheelAudit, pins: Iterable[str]) -> Iterator[str]:

@@ -18,7 +18,14 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.archive import Archive
-from fleetbuild.audit.entry_points import COMMANDS, Unclear, entry_points, info_folder
+from fleetbuild.audit.entry_points import (
+    COMMANDS,
+    EntryPoint,
+    Unclear,
+    entry_points,
+    info_folder,
+    known_entry_points,
+)
 from fleetbuild.hardware.data import load
 
 _HOOKS = ("sitecustomize", "usercustomize")
@@ -55,11 +62,11 @@ def content_problems(
         yield "it must have exactly one .dist-info folder"
         return
     try:
-        commands = commands_of(archive)
+        found = entry_points(archive)
     except Unclear as error:
         yield f"its entry_points.txt has no single reading: {error}"
         return
-    for command in commands:
+    for command in _commands(found):
         why = _command_problem(command)
         if why and not any(fnmatchcase(f"entry point {command}", pattern) for pattern in patterns):
             yield f"its entry point {command!r} {why}"
@@ -84,18 +91,15 @@ def installed_path(file: str) -> str:
     return folders.get(kind, "") + inner
 
 
-def commands_of(archive: Archive) -> tuple[str, ...]:
-    """Return the commands that a wheel's entry points make; raises Unclear."""
-    return tuple(
-        entry_point.name for entry_point in entry_points(archive) if entry_point.group in COMMANDS
-    )
+def _commands(found: Iterable[EntryPoint]) -> list[str]:
+    return [entry_point.name for entry_point in found if entry_point.group in COMMANDS]
 
 
 def announced_files(archive: Archive) -> tuple[str, ...]:
-    """Return the names that installing a wheel adds to bin/; raises Unclear."""
+    """Return the names that installing a wheel adds to bin/."""
     places = (installed_path(member) for member in archive.names)
     scripts = {place.split("/")[1] for place in places if place.startswith("bin/")}
-    return tuple(sorted(scripts.union(commands_of(archive))))
+    return tuple(sorted(scripts.union(_commands(known_entry_points(archive)))))
 
 
 def _source_of(compiled: str) -> str:

@@ -33,6 +33,14 @@ def info_folder(archive: Archive) -> str:
     return "" if others else folder
 
 
+def known_entry_points(archive: Archive) -> tuple[EntryPoint, ...]:
+    """Return all entry points of a wheel; none if its audit refuses them."""
+    try:
+        return entry_points(archive)
+    except Unclear:
+        return ()
+
+
 def entry_points(archive: Archive) -> tuple[EntryPoint, ...]:
     """Return all entry points of a wheel; raises Unclear."""
     name = f"{info_folder(archive)}/entry_points.txt"

@@ -51,6 +51,13 @@ def _name_problems(folder: str, name: str, version: str, audit: WheelAudit) -> I
         yield f"{inside}, its dist-info folder is called {folder}"
 
 
+def other_package(audit: WheelAudit, package: str, version: str) -> Iterator[str]:
+    """Yield a sentence if a wheel is of another package or version; its METADATA says the same."""
+    name, actual = audit.file_name, audit.file_version or ""
+    if name and not same(name, actual, package, version):
+        yield f"{audit.file} should be {package} {version}, but its name says {name} {actual}"
+
+
 def same(name: str, version: str, other_name: str, other_version: str) -> bool:
     """Return whether two spellings mean the same distribution."""
     if canonicalize_name(name) != canonicalize_name(other_name):

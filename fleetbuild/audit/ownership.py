@@ -19,9 +19,8 @@ from typing import NamedTuple
 from packaging.utils import canonicalize_name
 
 from fleetbuild.audit.archive import BROKEN, Archive, opened_here
-from fleetbuild.audit.content import content_table, installed_path
-from fleetbuild.audit.downloads import known_commands
-from fleetbuild.audit.entry_points import Unclear, entry_points
+from fleetbuild.audit.content import announced_files, content_table, installed_path
+from fleetbuild.audit.entry_points import known_entry_points
 from fleetbuild.audit.limited_process import read_apart
 
 _NAMESPACE = re.compile(r"declare_namespace\(__name__\)|extend_path\(__path__, *__name__\)")
@@ -42,9 +41,10 @@ class _Wheel(NamedTuple):
 def owners(
     paths: Iterable[Path], allowed: Mapping[str, Collection[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what second_owners() does, and a sentence for each wheel that another package imports.
+    """Return a sentence for each import name, file and command that two wheels of a release bring.
 
-    The other package of the release does so by itself. Each wheel is opened once for both.
+    Also one for each wheel that another package of the release imports by itself. `allowed` are
+    patterns of files, by package, that may lie in another package's folder.
     """
     patterns = {name: tuple(files) for name, files in allowed.items()}
     found = read_apart(owners_here, *paths, allowed=patterns)
@@ -60,19 +60,8 @@ def owners_here(
     """Compare the wheels in this process, the separate one."""
     with ExitStack() as opened:
         wheels = list(_wheels_here(paths, opened))
-        shared = [*_shared_files(wheels), *_shared_commands(wheels)]
-        shared += _shared_names(wheels, allowed)
-        return tuple(shared), tuple(_loaded_by_others(wheels))
-
-
-def second_owners(
-    paths: Iterable[Path], allowed: Mapping[str, Collection[str]] | None = None
-) -> tuple[str, ...]:
-    """Return a sentence for each import name, file and command that two wheels of a release bring.
-
-    `allowed` are patterns of files, by package, that may lie in another package's folder.
-    """
-    return owners(paths, allowed or {})[0]
+        shared = (*_shared_files(wheels), *_shared_names(wheels, allowed))
+        return shared, tuple(_loaded_by_others(wheels))
 
 
 def _loaded_by_others(wheels: Sequence[_Wheel]) -> Iterator[str]:
@@ -82,15 +71,9 @@ def _loaded_by_others(wheels: Sequence[_Wheel]) -> Iterator[str]:
         for group, loader in content_table()["autoload"].items()
         if loader in names
         for wheel in wheels
-        if wheel.name != loader and group in _groups(wheel.archive)
+        if wheel.name != loader
+        and any(group == each.group for each in known_entry_points(wheel.archive))
     )
-
-
-def _groups(archive: Archive) -> frozenset[str]:
-    try:
-        return frozenset(entry_point.group for entry_point in entry_points(archive))
-    except Unclear:  # the audit of the wheel refuses it
-        return frozenset()
 
 
 def _wheels_here(paths: Iterable[Path], stack: ExitStack) -> Iterator[_Wheel]:
@@ -104,24 +87,17 @@ def _wheels_here(paths: Iterable[Path], stack: ExitStack) -> Iterator[_Wheel]:
 
 
 def _shared_files(wheels: Iterable[_Wheel]) -> Iterator[str]:
-    """Yield files that two wheels install differently; the same bytes are allowed."""
-    owners: dict[str, _Wheel] = {}
+    """Yield files that two wheels install differently, and commands that two wheels bring."""
+    owners: dict[str, tuple[_Wheel, str]] = {}
     for wheel in wheels:
-        for place, member in wheel.files.items():
-            if place.startswith("bin/"):
-                continue
-            owner = owners.setdefault(place, wheel)
-            if owner is not wheel and _digest(wheel, member) != _digest(owner, owner.files[place]):
+        places = {place: file for place, file in wheel.files.items() if place[:4] != "bin/"}
+        places |= {f"bin/{command}": "" for command in announced_files(wheel.archive)}
+        for place, member in places.items():
+            owner, other = owners.setdefault(place, (wheel, member))
+            if owner is not wheel and not (
+                member and _digest(wheel, member) == _digest(owner, other)
+            ):
                 yield _twice(place.removeprefix("site/"), owner, wheel)
-
-
-def _shared_commands(wheels: Iterable[_Wheel]) -> Iterator[str]:
-    owners: dict[str, _Wheel] = {}
-    for wheel in wheels:
-        for command in known_commands(wheel.archive):
-            owner = owners.setdefault(command, wheel)
-            if owner is not wheel:
-                yield _twice(f"bin/{command}", owner, wheel)
 
 
 def _shared_names(

@@ -6,7 +6,7 @@ import errno
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -46,12 +46,13 @@ _READERS: dict[str, _Reader] = {
 
 def audit_wheel(
     path: Path | str, *, allowed: Iterable[str] = (), top_level: Collection[str] = (),
-    read_code: bool = True,
+    read_code: bool = True, published: bool = False,
 ) -> WheelAudit:  # fmt: skip
     """Audit a wheel; its defects are in `problems`. Raises only if the file cannot be read.
 
     `allowed` are patterns of files that it may hold beyond the rules of content.py, and
-    `top_level` the only names that it may bring. To read its code takes most of the time.
+    `top_level` the only names that it may bring. To read its code takes most of the time. A
+    published wheel may have another RECORD: installers do not read it.
     """
     path = Path(path)
     try:
@@ -63,8 +64,9 @@ def audit_wheel(
             f"{path} cannot be read: {error.strerror}", "Name a wheel: a file that ends in .whl."
         ) from error
     document = read_apart(
-        audit_here, path, allowed=tuple(allowed), top_level=tuple(top_level), read_code=read_code
-    )
+        audit_here, path, allowed=tuple(allowed), top_level=tuple(top_level), read_code=read_code,
+        published=published,
+    )  # fmt: skip
     if document is None:
         problems = (f"it {too_much(seconds_for(path.stat().st_size, SECONDS))}",)
         return WheelAudit(file=path.name, sha256=sha256_of(path), problems=problems)
@@ -76,6 +78,7 @@ def audit_here(
     allowed: Iterable[str] = (),
     top_level: Collection[str] = (),
     read_code: bool = True,
+    published: bool = False,
 ) -> WheelAudit:
     """Audit a wheel in this process, the separate one."""
     audit = WheelAudit(file=path.name, sha256=sha256_of(path), **_file_name(path.name))
@@ -84,37 +87,18 @@ def audit_here(
         with opened_here(path) as archive:
             problems = [*audit.problems, *archive.problems]
             if not archive.problems:  # else do not unpack it: it may be hostile
-                audit = read_metadata(archive, audit)
+                audit = audit if published else read_metadata(archive, audit)
                 problems = [*audit.problems, *tag_problems(audit.tags)]
                 problems += content_problems(
-                    archive, audit.name or "", allowed=allowed, top_level=top_level
+                    archive, audit.file_name or "", allowed=allowed, top_level=top_level
                 )
-                elfs = tuple(read_elfs(archive, problems)) if read_code else ()
+                elfs = tuple(read_elfs(archive, problems, read_code=read_code))
     except BROKEN as error:
         problems = [*audit.problems, f"it is not a zip archive: {error}"]
     for elf in elfs:
         if not any(fnmatchcase(elf.path, pattern) for pattern in allowed):
             problems += search_path_problems(elf.path, elf.search_paths)
     return audit.model_copy(update={"elfs": elfs, "problems": first_few(problems, ENOUGH)})
-
-
-def needed_libraries(path: Path) -> tuple[str, ...]:
-    """Return the linked libraries that a wheel does not contain; empty if it is damaged."""
-    return tuple(read_apart(libraries_here, path) or ())
-
-
-def libraries_here(path: Path) -> tuple[str, ...]:
-    """Read the libraries in this process, the separate one."""
-    try:
-        with opened_here(path) as archive:
-            needed: set[str] = set()
-            for name in archive.names:
-                if archive.head(name) == MAGIC:
-                    with archive.mapped(name) as data:
-                        needed.update(Elf(data).needed)
-            return tuple(sorted(needed.difference(PurePosixPath(n).name for n in archive.names)))
-    except BROKEN:
-        return ()
 
 
 def _file_name(name: str) -> dict[str, object]:
@@ -129,20 +113,29 @@ def _file_name(name: str) -> dict[str, object]:
     }
 
 
-def read_elfs(archive: Archive | Folder, problems: list[str]) -> Iterator[ElfAudit]:
-    """Yield what each ELF file of an archive needs; add a sentence for each that is damaged."""
+def read_elfs(
+    archive: Archive | Folder, problems: list[str], *, read_code: bool = True
+) -> Iterator[ElfAudit]:
+    """Yield what each ELF file of an archive needs; add a sentence for each that is damaged.
+
+    Without its code, only what a file links is read, and a damaged one is left out.
+    """
     for name in archive.names:
         if archive.head(name) != MAGIC:
             continue
         seconds = seconds_for(archive.packed(name), FILE_SECONDS)
         try:
             with turn(seconds), archive.mapped(name) as data:
-                elf = audit_elf(name, data)
+                elf = audit_elf(name, data) if read_code else _links(name, Elf(data))
             yield elf
         except (TooMuchError, MemoryError):
             problems.append(f"{name} {too_much(seconds)}")
         except BROKEN as error:
-            problems.append(f"{name} cannot be read: {error}")
+            problems += [f"{name} cannot be read: {error}"] if read_code else []
+
+
+def _links(path: str, elf: Elf) -> ElfAudit:
+    return ElfAudit(path=path, arch=elf.arch, needed=elf.needed, search_paths=elf.search_paths)
 
 
 def audit_elf(path: str, data: bytes) -> ElfAudit:

@@ -85,7 +85,7 @@ class Emission:
 
         `made` names the product for the warnings about groups without a complete release.
         """
-        fetched = fetch_releases(self.plan, self.store)
+        _, problems = fetch_releases(self.plan, self.store)
         wheels = release_files(self.plan, self.store)
         if not wheels:
             lacks = " ".join(lacking(self.plan, self.store).values())
@@ -97,7 +97,5 @@ class Emission:
             f"{sentence} It gets no {made}. {way_on(self.plan, self.store)}."
             for sentence in lacking(self.plan, self.store).values()
         )
-        not_fetched = (
-            f"{problem.message} {problem.fix or ''}".strip() for problem in fetched.problems
-        )
+        not_fetched = (f"{problem.message} {problem.fix or ''}".strip() for problem in problems)
         return wheels, (*not_fetched, *left_out)

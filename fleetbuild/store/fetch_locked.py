@@ -7,7 +7,6 @@ fetches for itself; this serves plans whose wheels were built in a cluster.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fleetbuild.config import base_folder
@@ -24,16 +23,11 @@ from fleetbuild.workers import Workers
 _CONNECTIONS = 8
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """The fetched files, and the files that could not be fetched."""
+def fetch_releases(plan: Plan, store: Store) -> tuple[list[str], list[FleetbuildError]]:
+    """Fetch every locked dependency and published wheel of the plan's releases into the store.
 
-    files: tuple[LockedFile, ...]
-    problems: tuple[FleetbuildError, ...]
-
-
-def fetch_releases(plan: Plan, store: Store) -> Fetched:
-    """Fetch every locked dependency and published wheel of the plan's releases into the store."""
+    Return the names of the new files, and why others could not be fetched.
+    """
     if plan.lock != "complete":
         raise BlockedError(
             f"The plan has no dependency lock ({plan.lock_problem}), so nothing can be fetched.",
@@ -47,10 +41,8 @@ def fetch_releases(plan: Plan, store: Store) -> Fetched:
         if wheel.published and (path := store.path_of(wheel.published)).is_file():
             context = BuildContext(plan_digest=plan.digest)
             store.add(path, wheel, built_on="published", seconds=0, context=context)
-    return Fetched(
-        files=tuple(file for file, problem in pairs if problem is None),
-        problems=tuple(problem for _, problem in pairs if problem is not None),
-    )
+    problems = [problem for _, problem in pairs if problem]
+    return [file.file for file, problem in pairs if problem is None], problems
 
 
 def still_lacking(plan: Plan, store: Store) -> tuple[str, ...]:
@@ -61,13 +53,13 @@ def still_lacking(plan: Plan, store: Store) -> tuple[str, ...]:
 
 def fetch_all(plan: Plan, store: Store) -> tuple[str, ...]:
     """Fetch like `fetch_releases`; raise if a file is missing, else return the new files."""
-    fetched = fetch_releases(plan, store)
-    if fetched.problems:
-        first, more = fetched.problems[0], len(fetched.problems) - 1
+    files, problems = fetch_releases(plan, store)
+    if problems:
+        first, more = problems[0], len(problems) - 1
         rest = f" {count(more, 'more file')} could not be fetched." if more else ""
         kind = AuditError if isinstance(first, AuditError) else InstallError
         raise kind(first.message + rest, first.fix)
-    return tuple(file.file for file in fetched.files)
+    return tuple(files)
 
 
 def refuse_lacking(plan: Plan, store: Store, written: Sequence[Path]) -> None:

@@ -65,9 +65,8 @@ def _copy(source: Path, dest: Path) -> None:
 def _write_root(part: Path, packages: Iterable[str]) -> None:
     names = sorted(packages)
     anchors = "\n".join(f'<a href="{name}/">{name}</a><br>' for name in names)
-    _write(part / "index.html", _page("Simple index", anchors))
     document = {"meta": {"api-version": "1.1"}, "projects": [{"name": name} for name in names]}
-    _write_json(part / "index.json", document)
+    _write(part, "Simple index", anchors, document)
 
 
 def _write_package(
@@ -80,7 +79,6 @@ def _write_package(
         f"{html.escape(file.path.name)}</a><br>"
         for file in ordered
     )
-    _write(part / "index.html", _page(f"Links for {name}", anchors))
     document = {
         "meta": {"api-version": "1.1"},
         "name": name,
@@ -95,19 +93,15 @@ def _write_package(
             for file in ordered
         ],
     }
-    _write_json(part / "index.json", document)
+    _write(part, f"Links for {name}", anchors, document)
 
 
-def _page(title: str, body: str) -> str:
-    return (
+def _write(folder: Path, title: str, body: str, document: object) -> None:
+    """Write a page of links, and the document with the same."""
+    page = (
         '<!DOCTYPE html>\n<html><head><meta name="pypi:repository-version" content="1.1">'
         f"<title>{title}</title></head><body>\n{body}\n</body></html>\n"
     )
-
-
-def _write_json(path: Path, document: object) -> None:
-    _write(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    (folder / "index.html").write_text(page, "utf-8")
+    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    (folder / "index.json").write_text(text, "utf-8")

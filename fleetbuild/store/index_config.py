@@ -113,7 +113,7 @@ def index_settings(
 ) -> IndexSettings:
     """Return the settings from entries of fleetbuild.yml (in `folder`) and from this user."""
     home = home or Path.home()
-    values = _of_uv(environ)
+    values = {name: environ[name] for name in _UV if environ.get(name)}
     pip = _of_pip(environ, home)
     if not values and not _uv_file_has_indexes(environ, home):
         values = _translated(pip)
@@ -165,10 +165,6 @@ def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
     """Return the mirrored address; the longest prefix wins, as in git."""
     fitting = max((prefix for prefix in mirrors if url.startswith(prefix)), key=len, default=None)
     return url if fitting is None else mirrors[fitting] + url.removeprefix(fitting)
-
-
-def _of_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: environ[name] for name in _UV if environ.get(name)}
 
 
 def _uv_file_has_indexes(environ: Mapping[str, str], home: Path) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from fleetbuild.audit.downloads import contents_of
 from fleetbuild.audit.import_names import import_names
-from fleetbuild.audit.ownership import second_owners
+from fleetbuild.audit.ownership import owners
 from fleetbuild.errors import UsageError
 from fleetbuild.files import raise_if_full
 from fleetbuild.models import Plan, PlannedGroup, ReleaseFile
@@ -70,16 +70,15 @@ def shared_in_cluster_release(plan: Plan, group: PlannedGroup, store: Store) -> 
     if plan.build_image is None:
         return ()
     allowed = {**store.settings.allow_files, **{w.package: w.allow_files for w in group.wheels}}
-    return _second_owners(
-        tuple(file.path for file in _held(group, store)), tuple(sorted(allowed.items()))
-    )
+    paths = tuple(file.path for file in _held(group, store))
+    return _second_owners(paths, tuple(sorted(allowed.items())))
 
 
 @cache
 def _second_owners(
     paths: tuple[Path, ...], allowed: tuple[tuple[str, tuple[str, ...]], ...]
 ) -> tuple[str, ...]:
-    return second_owners(paths, dict(allowed))
+    return owners(paths, dict(allowed))[0]
 
 
 def _wheels(release: Sequence[ReleaseFile]) -> Iterator[ReleaseFile]:

@@ -74,46 +74,36 @@ class Store:
                     own = Path(folder) / str(number)
                     own.mkdir()
                     path = extension.prepare(path, own, wheel)
-            record = self._record(path, wheel, delivered, built_on=built_on, seconds=seconds)
-            return self._add(path, wheel, record, context)
-
-    def _record(
-        self, path: Path, wheel: PlannedWheel, delivered: str, *, built_on: str, seconds: float
-    ) -> WheelRecord:
-        return WheelRecord(
-            artifact_key=wheel.artifact_key or "",
-            package=wheel.package,
-            version=wheel.version,
-            wheel_version=wheel.wheel_version,
-            file=path.name,
-            sha256=sha256_of(path),
-            delivered_sha256=delivered,
-            size=path.stat().st_size,
-            group=wheel.target.name,
-            libc=wheel.target.libc,
-            libstdcxx=wheel.libstdcxx,
-            recipe=wheel.recipe,
-            environment=wheel.environment,
-            compiler=wheel.requires.compiler,
-            built_on=built_on,
-            built_at=now("seconds"),
-            seconds=round(seconds, 1),
-            source_sha256=wheel.source.identity if wheel.source else None,
-            build_lock=(*wheel.build_dependencies, *wheel.toolkit_wheels),
-            needs=needed_libraries(path),
-            imports=import_names(path),
-        )
-
-    def _add(
-        self, path: Path, wheel: PlannedWheel, record: WheelRecord, context: BuildContext
-    ) -> StoredWheel:
-        home = self.root / "wheels" / record.artifact_key / record.sha256
-        with self._whole(home) as part:
-            shutil.copyfile(path, part / path.name)
-            for extension in extensions():
-                extension.accompany(part, wheel, record, context)
-            (part / _PROVENANCE).write_text(record.model_dump_json(indent=2) + "\n")
-        return StoredWheel(path=home / path.name, provenance=record)
+            record = WheelRecord(
+                artifact_key=wheel.artifact_key or "",
+                package=wheel.package,
+                version=wheel.version,
+                wheel_version=wheel.wheel_version,
+                file=path.name,
+                sha256=sha256_of(path),
+                delivered_sha256=delivered,
+                size=path.stat().st_size,
+                group=wheel.target.name,
+                libc=wheel.target.libc,
+                libstdcxx=wheel.libstdcxx,
+                recipe=wheel.recipe,
+                environment=wheel.environment,
+                compiler=wheel.requires.compiler,
+                built_on=built_on,
+                built_at=now("seconds"),
+                seconds=round(seconds, 1),
+                source_sha256=wheel.source.identity if wheel.source else None,
+                build_lock=(*wheel.build_dependencies, *wheel.toolkit_wheels),
+                needs=needed_libraries(path),
+                imports=import_names(path),
+            )
+            home = self.root / "wheels" / record.artifact_key / record.sha256
+            with self._whole(home) as part:
+                shutil.copyfile(path, part / path.name)
+                for extension in extensions():
+                    extension.accompany(part, wheel, record, context)
+                (part / _PROVENANCE).write_text(record.model_dump_json(indent=2) + "\n")
+        return StoredWheel(path=home / record.file, provenance=record)
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
         """Return an intact stored wheel that fits this target, or None; never a revoked one.

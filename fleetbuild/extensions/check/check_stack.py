@@ -12,12 +12,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from fleetbuild.audit.ownership import second_owners
+from fleetbuild.audit.ownership import owners
 from fleetbuild.errors import (
     AuditError,
     BlockedError,
@@ -37,14 +38,13 @@ from fleetbuild.extensions.check.emulate import (
     why_not_emulated,
 )
 from fleetbuild.extensions.check.environment import installed_packages, read_package
-from fleetbuild.extensions.check.judge import judge
 from fleetbuild.extensions.check.machine_kinds import (
     MachineKind,
     kinds_of_fleet,
     named_kinds,
     this_machine,
 )
-from fleetbuild.extensions.check.needs import WheelNeeds, read_needs
+from fleetbuild.extensions.check.needs import read_needs
 from fleetbuild.extensions.check.qemu_cpus import is_imitated
 from fleetbuild.extensions.check.report import CheckReport, CheckRow
 from fleetbuild.extensions.check.requirements import locked_wheels, read_requirements
@@ -146,24 +146,8 @@ def _environment_report(
         progress(f"reading {package.name} {package.version or ''}")
         known = read_package(package, results)
         for kind in kinds:
-            verdict = judge(
-                known.needs or WheelNeeds(file=""),
-                package=package.name,
-                arch=kind.arch,
-                features=kind.features,
-                sms=kind.sms,
-            )
-            rows.append(
-                CheckRow(
-                    name=package.name,
-                    version=package.version,
-                    kind=kind.name,
-                    verdict=verdict.verdict,
-                    where=verdict.where,
-                    native=verdict.native,
-                    chooses=bool(verdict.guarded),
-                )
-            )
+            verdict = verdict_from(known, kind, package=package.name)
+            rows.append(_row(package.name, package.version, kind, verdict))
     meanings = {kind.name: kind.meaning for kind in kinds}
     return CheckReport(rows=tuple(rows), kinds=meanings)
 
@@ -297,18 +281,14 @@ class _Checker:
             )
         for file in stack.wheels:
             verdict = self._verdict(file, kind, stack.wheels)
-            yield CheckRow(
-                name=file.name,
-                version=file.version,
+            yield _row(
+                file.name,
+                file.version,
+                kind,
+                verdict,
                 file=file.file,
                 sha256=file.sha256,
-                kind=kind.name,
-                verdict=verdict.verdict,
-                where=verdict.where,
-                evidence=verdict.evidence,
                 instead=self._instead(file, kind) if verdict.dies else (),
-                native=verdict.native,
-                chooses=bool(verdict.guarded),
                 run_decides=verdict.checks
                 and verdict.evidence == "static"
                 and not self._emulate
@@ -427,16 +407,8 @@ class _Checker:
     def _judge(
         self, known: FileResults, file: LockedFile, kind: MachineKind, closure: Sequence[LockedFile]
     ) -> Verdict:
-        return verdict_from(
-            known,
-            package=file.name,
-            arch=kind.arch,
-            features=kind.features,
-            sms=kind.sms,
-            python=kind.python,
-            beside=_hashes(closure),
-            use=self._hash_of_use(file),
-        )
+        use = self._hash_of_use(file)
+        return verdict_from(known, kind, package=file.name, beside=_hashes(closure), use=use)
 
     def _hash_of_use(self, file: LockedFile) -> str:
         """Return the hash of the given use, if it imports this file's package; else ""."""
@@ -455,12 +427,20 @@ class _Checker:
             environment = self._environment(closure)
             wheel = self._store.fetch(file)
             given = self._use if use else ""
-            run = run_emulated(kind, file.name, wheel, environment, given)
+            verdict = run_emulated(kind, file.name, wheel, environment, given)
         except (SandboxError, FleetbuildError) as problem:
-            failed = undecided(f"it could not be run: {problem}")
-            return known.with_run(_run_on(kind, failed, known.needs, file, closure, use=use))
-        known = known.with_run(_run_on(kind, run, known.needs, file, closure, use=use))
-        self._known[file.sha256] = known
+            verdict = undecided(f"it could not be run: {problem}")
+        run = EmulatedRun(
+            cpu=qemu_cpu_of(kind),
+            qemu=qemu_version(),
+            python=kind.python,
+            uses=uses_of(known.needs) if known.needs else (),
+            beside=tuple(sha256 for sha256 in _hashes(closure) if sha256 != file.sha256),
+            exercised=bool(use or use_of(file.name)),
+            use=use,
+            verdict=verdict,
+        )
+        self._known[file.sha256] = known = known.with_run(run)
         self._results.keep(known)
         return known
 
@@ -468,10 +448,27 @@ class _Checker:
         key = _hashes(closure)
         if key not in self._installed:
             wheels = [self._store.fetch(file) for file in closure]
-            if problems := second_owners(wheels, self._store.settings.allow_files):
+            problems, _ = owners(wheels, self._store.settings.allow_files)
+            if problems:
                 raise SandboxError(f"its wheels take each other's names: {problems[0]}")
             self._installed[key] = self._environments.enter_context(installed(wheels))
         return self._installed[key]
+
+
+def _row(
+    name: str, version: str | None, kind: MachineKind, verdict: Verdict, **more: Any
+) -> CheckRow:
+    return CheckRow(
+        name=name,
+        version=version,
+        kind=kind.name,
+        verdict=verdict.verdict,
+        where=verdict.where,
+        evidence=verdict.evidence,
+        native=verdict.native,
+        chooses=bool(verdict.guarded),
+        **more,
+    )
 
 
 def _naming(row: CheckRow, requires: Mapping[str, Sequence[str]]) -> CheckRow:
@@ -486,27 +483,6 @@ def _naming(row: CheckRow, requires: Mapping[str, Sequence[str]]) -> CheckRow:
 
 def _hashes(files: Iterable[LockedFile]) -> tuple[str, ...]:
     return tuple(sorted(file.sha256 for file in files))
-
-
-def _run_on(
-    kind: MachineKind,
-    verdict: Verdict,
-    needs: WheelNeeds | None,
-    file: LockedFile,
-    closure: Iterable[LockedFile],
-    *,
-    use: str,
-) -> EmulatedRun:
-    return EmulatedRun(
-        cpu=qemu_cpu_of(kind),
-        qemu=qemu_version(),
-        python=kind.python,
-        uses=uses_of(needs) if needs else (),
-        beside=tuple(sha256 for sha256 in _hashes(closure) if sha256 != file.sha256),
-        exercised=bool(use or use_of(file.name)),
-        use=use,
-        verdict=verdict,
-    )
 
 
 def _how_to_build(name: str) -> tuple[str, ...]:
@@ -559,14 +535,7 @@ def judge_wheel(
         runs = shipped_runs().get(sha256, FileResults(sha256=sha256, file=wheel.name)).runs
         results = FileResults(sha256=sha256, file=wheel.name, needs=read_needs(wheel), runs=runs)
         return {
-            kind.name: verdict_from(
-                results,
-                package=file.name if file else wheel.name.partition("-")[0],
-                arch=kind.arch,
-                features=kind.features,
-                sms=kind.sms,
-                python=kind.python,
-            )
+            kind.name: verdict_from(results, kind, package=wheel.name.partition("-")[0])
             for kind in meant
         }
     require_emulation()

@@ -6,19 +6,16 @@ the files that it names, may be anybody's, so the separate process reads them. N
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 from iced_x86 import Code, Decoder
 
 from fleetbuild.audit import x86
+from fleetbuild.audit.archive import mapped_here
 from fleetbuild.audit.elf import DAMAGED, MAGIC, BrokenElf, Elf
 from fleetbuild.audit.functions import Functions
 from fleetbuild.audit.limited_process import SECONDS, read_apart, too_much
@@ -67,7 +64,7 @@ def read_crash(core: Path) -> Crash:
 def crash_here(path: Path) -> Crash:
     """Read a core, and the file whose code ran, in this process, the separate one."""
     try:
-        with _mapped_here(path) as data:
+        with mapped_here(path) as data:
             return _crash(path, data)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.", _FIX) from None
@@ -108,7 +105,7 @@ def _in_file(core: Elf, path: Path, place: int, base: int) -> tuple[Crash, bytes
     package, version = owner_here(path) or (None, None)
     found = {"file": str(path), "package": package, "version": version}
     try:
-        with _mapped_here(path) as data:
+        with mapped_here(path) as data:
             elf = Elf(data)
             address = place if data[_TYPE] == _EXECUTABLE else place - base
             offset = elf.offset_of(address)
@@ -124,17 +121,6 @@ def _in_file(core: Elf, path: Path, place: int, base: int) -> tuple[Crash, bytes
     except DAMAGED as error:
         found["problem"] = f"it is damaged: {error}"
     return Crash.model_validate(found), code
-
-
-@contextmanager
-def _mapped_here(path: Path) -> Iterator[bytes]:
-    """Yield a regular file as memory. A pipe or a device that a core names may never end."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:  # noqa: PTH123
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or not about.st_size:
-            raise OSError(0, "it is empty, or not a regular file")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield cast("bytes", data)
 
 
 def _instruction(code: bytes, address: int) -> tuple[str, tuple[str, ...]]:

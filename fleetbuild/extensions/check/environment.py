@@ -17,7 +17,7 @@ from fleetbuild.audit.archive import Folder
 from fleetbuild.audit.elf import MAGIC
 from fleetbuild.audit.limited_process import SECONDS, read_apart, too_much
 from fleetbuild.errors import UsageError
-from fleetbuild.extensions.check.needs import hash_installed, read_installed, too_long
+from fleetbuild.extensions.check.needs import hash_installed, read_installed
 from fleetbuild.extensions.check.results import FileResults, Results
 from fleetbuild.files import read_input
 
@@ -94,10 +94,7 @@ def _unrecorded(native: Mapping[str, str]) -> Iterator[Installed]:
 
 def read_package(package: Installed, results: Results) -> FileResults:
     """Return what the files of a package need; files that were read before are known by hash."""
-    sha256 = hash_installed(package.files)
-    if sha256 is None:
-        return FileResults(sha256="", file="", needs=too_long(package.files))
-    known = results.of(sha256, "")
+    known = results.of(hash_installed(package.files) or "", "")  # without a hash, nothing is kept
     if known.needs is None:
         known = known.model_copy(update={"needs": read_installed(package.files)})
         results.keep(known)

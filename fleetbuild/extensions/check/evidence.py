@@ -15,11 +15,11 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from fleetbuild.audit import audit_wheel
 from fleetbuild.audit.check import implied_features
-from fleetbuild.audit.search_paths import search_path_problems
 from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.extension import Evidence
 from fleetbuild.extensions.check.check_stack import judge_wheel
-from fleetbuild.extensions.check.needs import WheelNeeds, read_needs
+from fleetbuild.extensions.check.machine_kinds import MachineKind
+from fleetbuild.extensions.check.needs import read_needs
 from fleetbuild.extensions.check.qemu_cpus import is_imitated
 from fleetbuild.extensions.check.results import FileResults, Results, shipped_runs, verdict_from
 from fleetbuild.hardware.rungs import RUNGS
@@ -28,8 +28,20 @@ from fleetbuild.models.verdict import VERDICT_WORDS, Code, Verdict
 from fleetbuild.plan.resolve.published import code_of
 from fleetbuild.plan.resolve.sandbox import PYTHON_TAG
 from fleetbuild.text import version_key
+from fleetbuild.toolchains.pytorch import python_of
 
-_implied = cache(implied_features)  # most nodes show the same features as others
+
+@cache  # most targets are asked about many files
+def _kind_of(target: Target) -> MachineKind:
+    return MachineKind(
+        name=target.name,
+        arch=target.arch,
+        features=implied_features(target.arch, target.features),
+        sms=target.sms,
+        python=target.python,
+        python_version=python_of(target.python),
+        libc=target.libc,
+    )
 
 
 class KnownFiles(Evidence):
@@ -49,23 +61,14 @@ class KnownFiles(Evidence):
         if RUNGS[target.isa] < RUNGS["x86-64-v2"]:
             self._read(file)
         known = self._of(file)
-        features = _implied(target.arch, target.features)
-        hashes = [other.sha256 for other in beside]
-        run = known.on_cpu(features, target.python, hashes)
+        kind, hashes = _kind_of(target), [other.sha256 for other in beside]
+        run = known.on_cpu(kind.features, kind.python, hashes)
         if known.needs is None and not (run and run.verdict.dies):
             return None
-        found = verdict_from(
-            known,
-            package=file.name,
-            arch=target.arch,
-            features=features,
-            sms=target.sms,
-            python=target.python,
-            beside=hashes,
-        )
+        found = verdict_from(known, kind, package=file.name, beside=hashes)
         if not found.dies:
             return found
-        instead = sorted(_running(file.name, features, target.python), key=version_key)
+        instead = sorted(_running(file.name, kind), key=version_key)
         return found.model_copy(update={"instead": tuple(instead)})
 
     def code(self, file: LockedFile, target: Target) -> Code | None:
@@ -80,23 +83,17 @@ class KnownFiles(Evidence):
         if known.needs is None or not known.sound:
             path = self._fetch(file)
             needs = known.needs or read_needs(path)
-            if problem := code_of(needs.files, tuple(_defects(path, needs))).problem:
+            defects = (*needs.problems, *audit_wheel(path, read_code=False).problems)
+            if problem := code_of(needs.files, defects).problem:
                 return Code(problem=problem)
             known = self._keep(known, needs=needs, sound=True)
-        features = _implied(target.arch, target.features)
+        kind = _kind_of(target).model_copy(update={"sms": ()})
         hashes = [one for run in known.runs if not run.verdict.dies for one in run.beside]
-        found = verdict_from(
-            known,
-            package=file.name,
-            arch=target.arch,
-            features=features,
-            python=target.python,
-            beside=hashes,
-        )
+        found = verdict_from(known, kind, package=file.name, beside=hashes)
         code = code_of(known.needs.files if known.needs else ())
         if found.evidence == "static":
             decides = found.checks and target.python == PYTHON_TAG
-            undecided = decides and is_imitated(target.arch, features)
+            undecided = decides and is_imitated(kind.arch, kind.features)
             return code.model_copy(update={"undecided": undecided})
         if found.dies:
             died = f"it {VERDICT_WORDS[found.verdict]} there: {found.where}"
@@ -125,20 +122,13 @@ class KnownFiles(Evidence):
         return known
 
 
-def _defects(path: Path, needs: WheelNeeds) -> Iterator[str]:
-    yield from needs.problems
-    yield from audit_wheel(path, read_code=False).problems
-    for elf in needs.files:
-        yield from search_path_problems(elf.path, elf.search_paths)
-
-
-def _running(name: str, features: frozenset[str], python: str) -> Iterator[str]:
+def _running(name: str, kind: MachineKind) -> Iterator[str]:
     """Yield the versions that ran on such a CPU, by the runs that come with fleetbuild."""
     for results in shipped_runs().values():
         try:
             package, version, *_ = parse_wheel_filename(results.file)
         except InvalidWheelFilename:
             continue
-        run = results.on_cpu(features, python) if package == name else None
+        run = results.on_cpu(kind.features, kind.python) if package == name else None
         if run and run.verdict.verdict == "runs":
             yield str(version)

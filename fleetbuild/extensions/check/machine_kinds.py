@@ -75,10 +75,7 @@ def kinds_of_fleet(facts: Mapping[str, Facts]) -> tuple[MachineKind, ...]:
 
     A kind has the features that all of its nodes have.
     """
-    alike: dict[str, list[Facts]] = {}
-    for known in facts.values():
-        if known.state == "ok" and known.isa and known.pythons:
-            alike.setdefault(_group_name(known), []).append(known)
+    alike = _alike(facts)
     if not alike:
         why = {
             name: known.reason or "its CPU or its Python is unknown"
@@ -92,15 +89,22 @@ def kinds_of_fleet(facts: Mapping[str, Facts]) -> tuple[MachineKind, ...]:
     return tuple(_of_facts(name, members) for name, members in sorted(alike.items()))
 
 
+def _alike(facts: Mapping[str, Facts]) -> dict[str, list[Facts]]:
+    """Return the nodes that can be judged for, by the names of their groups."""
+    alike: dict[str, list[Facts]] = {}
+    for known in facts.values():
+        if known.state == "ok" and known.isa and known.pythons:
+            alike.setdefault(_group_name(known), []).append(known)
+    return alike
+
+
 def _named(name: str, facts: Mapping[str, Facts]) -> MachineKind:
     if name in facts:
         return _of_node(name, facts[name])
     if machine := read_machine_name(name):
         return _of_machine(name, machine)
-    groups = {_group_name(known): known for known in facts.values() if known.isa and known.pythons}
-    if name in groups:
-        members = [known for known in facts.values() if known.isa and known.pythons]
-        return _of_facts(name, [known for known in members if _group_name(known) == name])
+    if members := _alike(facts).get(name):
+        return _of_facts(name, members)
     try:
         target = parse_target(name)
     except ConfigError as error:
@@ -185,11 +189,6 @@ def _imagined(
     family: str | None = None,
 ) -> MachineKind:
     """Return a kind of which no machine is at hand, by default with this Python and C library."""
-    here = _libc_here()
-    if family == "musl" and here.family != "musl":
-        libc = TargetLibc(family="musl", floor="1.2")
-    else:
-        libc = here
     return MachineKind(
         name=name,
         arch=arch,
@@ -197,7 +196,7 @@ def _imagined(
         sms=tuple(sorted(sms, key=sm_order)),
         python=python or PYTHON_TAG,
         python_version=python_of(python) if python else platform.python_version().rstrip("+"),
-        libc=libc,
+        libc=TargetLibc(family="musl", floor="1.2") if family == "musl" else _libc_here(),
     )
 
 
@@ -219,8 +218,5 @@ def _facts_here() -> Facts:
             f"This machine cannot be judged for: {why}",
             "Name the kind of machine, such as: --for Haswell",
         )
-    if not any(python.tag == PYTHON_TAG for python in known.pythons):
-        return known
-    own = [python for python in known.pythons if python.tag == PYTHON_TAG]
-    others = [python for python in known.pythons if python.tag != PYTHON_TAG]
-    return known.model_copy(update={"pythons": (*own, *others)})
+    own_first = sorted(known.pythons, key=lambda python: python.tag != PYTHON_TAG)
+    return known.model_copy(update={"pythons": tuple(own_first)})

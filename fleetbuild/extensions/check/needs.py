@@ -58,13 +58,11 @@ def hash_installed(files: Mapping[str, str]) -> str | None:
 
 def read_installed(files: Mapping[str, str]) -> WheelNeeds:
     """Return what each of these installed files needs, by its name."""
-    document = read_apart(files_here, *map(Path, files.values()), **_given(files))
-    return WheelNeeds.model_validate(document) if document else too_long(files)
-
-
-def too_long(files: Mapping[str, str]) -> WheelNeeds:
-    """Return the needs of files that take too long to read."""
-    return WheelNeeds(file="", problems=(f"it {too_much(_given(files)['seconds'])}",))
+    given = _given(files)
+    document = read_apart(files_here, *map(Path, files.values()), **given)
+    if document is None:
+        return WheelNeeds(file="", problems=(f"it {too_much(given['seconds'])}",))
+    return WheelNeeds.model_validate(document)
 
 
 def _given(files: Mapping[str, str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import lzma
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -20,14 +20,10 @@ from packaging.version import Version
 from pydantic import ValidationError
 
 from fleetbuild.extensions.check.judge import judge
+from fleetbuild.extensions.check.machine_kinds import MachineKind
 from fleetbuild.extensions.check.needs import WheelNeeds
 from fleetbuild.extensions.check.qemu_cpus import emulated_features, not_emulated
-from fleetbuild.files import (
-    make_cache,
-    own_cache,
-    raise_if_full,
-    write_atomically,
-)
+from fleetbuild.files import make_cache, own_cache, raise_if_full, write_atomically
 from fleetbuild.hardware.data import load
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import Verdict
@@ -64,10 +60,6 @@ class FileResults(Frozen):
         """Return the results with one more run."""
         return self.model_copy(update={"runs": (*self.runs, run)})
 
-    def counts(self, run: EmulatedRun) -> bool:
-        """Return whether a run used the package if a use of it is known now, or died before."""
-        return run.exercised or run.verdict.dies or not use_of(self.file.partition("-")[0])
-
     def on_cpu(
         self, features: Set[str], python: str, beside: Iterable[str] = (), use: str = ""
     ) -> EmulatedRun | None:
@@ -84,19 +76,18 @@ class FileResults(Frozen):
             if run.verdict.verdict != "undecided":  # else another package's code may be the cause
                 differing &= {*run.uses, *read}
             same = (run.python, run.use) == (python, use) and there.issuperset(run.beside)
-            if same and self.counts(run) and not differing:
+            # A run without the use that is known now says too little, unless it died before.
+            used = run.exercised or run.verdict.dies or not use_of(self.file.partition("-")[0])
+            if same and used and not differing:
                 return run
         return None
 
 
 def verdict_from(
     results: FileResults,
+    kind: MachineKind,
     *,
     package: str,
-    arch: str,
-    features: Set[str],
-    sms: Collection[str] = (),
-    python: str,
     beside: Iterable[str] = (),
     use: str = "",
 ) -> Verdict:
@@ -104,27 +95,17 @@ def verdict_from(
 
     `beside` are the hashes of the wheels that are installed with it; `use` is a given use's hash.
     """
-    run = results.on_cpu(features, python, beside, use)
-    return _verdict_from(results, run, package=package, arch=arch, features=features, sms=sms)
-
-
-def _verdict_from(
-    results: FileResults,
-    run: EmulatedRun | None,
-    *,
-    package: str,
-    arch: str,
-    features: Set[str],
-    sms: Collection[str],
-) -> Verdict:
+    run = results.on_cpu(kind.features, kind.python, beside, use)
     if run and run.verdict.dies:
         return run.verdict
     if results.needs is None:
         return undecided("it was not read")
-    static = judge(results.needs, package=package, arch=arch, features=features, sms=sms)
+    static = judge(
+        results.needs, package=package, arch=kind.arch, features=kind.features, sms=kind.sms
+    )
     if run is None or static.verdict == "no-kernel" or not (results.needs.files or run.use):
         return static
-    return combine(run, static, features)
+    return combine(run, static, kind.features)
 
 
 def combine(run: EmulatedRun, static: Verdict, features: Set[str]) -> Verdict:
@@ -215,7 +196,8 @@ class Results:
                 results = kept if kept.sha256 == sha256 else results
         if results.reader != READER:
             results = results.model_copy(update={"needs": None, "sound": False, "reader": READER})
-        if results.needs is None and (needs := shipped_needs(sha256)):
+        if results.needs is None and (line := _shipped_readings().get(sha256)):
+            needs = WheelNeeds.model_validate_json(line)
             results = results.model_copy(update={"needs": needs})
         shipped = shipped_runs().get(sha256)
         return _with_runs(results, shipped.runs) if shipped else results
@@ -263,14 +245,9 @@ def _head(path: Path) -> bytes:
     return b""
 
 
-def shipped_needs(sha256: str) -> WheelNeeds | None:
-    """Return what this version's reader found in a file before it was released, if it read it."""
-    line = _shipped_readings().get(sha256)
-    return WheelNeeds.model_validate_json(line) if line else None
-
-
 @cache
 def _shipped_readings() -> dict[str, bytes]:
+    """Return what this version's reader found in files before it was released, by their hashes."""
     return unpack_readings(
         files("fleetbuild.extensions.check").joinpath("data/readings.xz").read_bytes()
     )

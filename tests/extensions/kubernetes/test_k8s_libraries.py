@@ -8,7 +8,7 @@ import pytest
 import fleetbuild
 from fleetbuild.ansible import Secrets
 from fleetbuild.apply.wiring import FleetAccess, apply_tools
-from fleetbuild.audit.wheel import needed_libraries
+from fleetbuild.audit.downloads import needed_libraries
 from fleetbuild.extension import Follower
 from fleetbuild.extensions.kubernetes.manifests.images import library_warnings
 from fleetbuild.extensions.kubernetes.manifests.options import Delivery

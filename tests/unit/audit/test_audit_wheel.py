@@ -154,8 +154,8 @@ def test_libraries_of_nvidia_may_have_gpu_code_for_any_sm(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"package": "other"}, "should be other 1.0+cpu.avx, but METADATA says demo 1.0+cpu.avx"),
-        ({"wheel_version": "1.0+cpu.avx2"}, "its file name says demo 1.0+cpu.avx"),
+        ({"package": "other"}, "should be other 1.0+cpu.avx, but its name says demo 1.0+cpu.avx"),
+        ({"wheel_version": "1.0+cpu.avx2"}, "its name says demo 1.0+cpu.avx"),
         ({"python": "cp312"}, "is for cp311, not cp312"),
         ({"python": "cp311t"}, "is for cp311, not cp311t"),
         ({"arch": "aarch64"}, "not for Linux on aarch64"),
@@ -327,7 +327,6 @@ def test_damaged_archives_are_findings(tmp_path):
     for data in (b"not a zip", path.read_bytes().replace(version, version[:-1] + b"\xff")):
         path.write_bytes(data)
         assert "not a zip archive" in audit_wheel(path).problems[0]
-        assert "it is not a wheel: " in audit_download(path, "demo", "1.0+cpu.avx")[0]
     assert "Invalid wheel" in audit_download(path.rename(tmp_path / "demo.whl"), "demo", "1")[0]
 
 

@@ -478,15 +478,18 @@ def test_a_file_that_was_sent_as_something_else_is_not_taken_and_does_not_stay(
     shutil.move(bare.params["staging"], incoming)
     (file,) = bare.params["wheels"]
     sent = incoming / file["sha256"] / file["file"]
-    sent.unlink()
+    user = os.geteuid() or 4711
+    os.chown(sent.parent, user, -1)
+    whole = sent.rename(bare.root.path + "/whole")  # a link to it is one to anything
     if kind == "link":
-        sent.symlink_to("/etc/passwd")
+        sent.symlink_to(whole)
     elif kind == "pipe":
         os.mkfifo(sent)
     else:
         (sent / "x").mkdir(parents=True)  # sftp would put the file into it
+    assert not receiving.is_sent({**bare.params, "login_uid": user}, file)
     with pytest.raises(bare.release.Problem, match="arrived damaged"):
-        bare.install(login_uid=4711)
+        bare.install(login_uid=user)
     assert not os.path.lexists(sent)
     assert not [path for path in Path(bare.root.path).rglob("*.whl") if path.is_file()]
 
@@ -497,7 +500,7 @@ def test_a_copy_of_root_that_was_cut_short_is_missing(
     def unreadable(path: str) -> str:
         raise PermissionError(path)
 
-    monkeypatch.setattr(receiving, "open_plain", unreadable)
+    monkeypatch.setattr(receiving, "open_sent", unreadable)
     assert bare.begin()["missing"] == bare.params["wheels"]
 
 

@@ -56,6 +56,8 @@ def test_a_file_is_downloaded_once(server, tmp_path):
     assert pauses == []
     get(server, path)
     assert len(server.seen) == 1
+    path.write_bytes(b"changed since")
+    assert get(server, path)[0].read_bytes() == CONTENT
     assert [file.name for file in path.parent.iterdir()] == ["x.whl"]
 
 

@@ -87,7 +87,10 @@ def test_a_server_with_partial_clone_sends_only_that_file(forge, monkeypatch):
     assert sent.count("blob") == 1
 
 
-def test_a_commit_is_packed_with_submodules_reproducibly(forge, tmp_path):
+def test_a_commit_is_packed_with_submodules_reproducibly(forge, tmp_path, monkeypatch):
+    # A hook of the user's, who may have it run what a repository brings: it leaves files.
+    (forge / "post-checkout").symlink_to("/usr/bin/touch")
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", f"'core.hooksPath={forge}'")
     address, commit = (forge / "pkg").as_uri(), git(forge / "pkg", "rev-parse", "HEAD")
     one, two, flat = (tmp_path / name for name in ("one", "two", "flat"))
     pack_commit(address, commit, one, "pkg-1.0", submodules=True, mirrors={})
