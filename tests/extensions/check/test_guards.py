@@ -158,7 +158,7 @@ DEADLY = {
         LOCAL int known(void) { __builtin_cpu_init(); return __builtin_cpu_supports("sse2"); }
         double use(double x) { if (!known()) return x; kept = way; other = plain; return kept(x); }
         """, ".c", ()),
-    "a kept pointer to what is called as well": (KEPT + """
+    "a kept pointer to a function that others call, too": (KEPT + """
         double use(double x) {
             if (has_avx2()) { kept = way; w[1]++; } else { kept = plain; w[2]++; }
             return kept(x) + way(x + 1); }
