@@ -81,7 +81,7 @@ LOWEST_TESTS := $(addprefix tests/unit/,audit hardware models plan probe recipes
 test-lowest: setup ## unit tests with the lowest versions of the dependencies that pyproject.toml allows
 	@echo "== the lowest versions, in $(LOWEST)"
 	@[ -x $(LOWEST)/bin/python ] || .venv/bin/uv venv --quiet --seed --python $(PY) $(LOWEST)
-	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[disassembly]' --group unit
+	@.venv/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable . --group unit
 	@$(LOWEST)/bin/python -m pytest $(LOWEST_TESTS) -q -o filterwarnings=default $(PYTEST_ARGS)
 
 test-cores: test-packages ## the oldest and the newest ansible-core on each Python that is here; PART=loading: some unit tests

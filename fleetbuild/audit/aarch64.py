@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 import sys
 from array import array
 from collections import defaultdict
@@ -21,7 +20,6 @@ _RETURN = 0xD65F03C0
 _LENGTHS = ((0x04BF5000, 0xFFFFF800), (0x0420E000, 0xFF30FC00))
 _BRANCH_IF_ZERO = 0x34000000  # cbz of a 32-bit register
 _BRANCH_MASK = 0xFF000000
-_CALL, _CALL_MASK = 0x14000000, 0x7C000000  # b, bl
 _PAGE_TO_X16 = 0x90000010  # adrp x16
 _LOAD, _LOAD_MASK = 0xF9400211, 0xFFC003FF  # ldr x17, [x16, #…]
 _LANDING = (0xD503245F, 0xD503201F)  # bti c, nop
@@ -59,7 +57,7 @@ def used_features(data: bytes, pieces: Iterable[Piece]) -> Iterator[Found]:
                     use = FeatureUse(
                         feature=feature,
                         when=when,
-                        instruction=_text(words[at], place),
+                        instruction=f".inst {words[at]:#010x}",  # as objdump understands it
                         address=place,
                     )
                     yield use, piece.local
@@ -217,19 +215,6 @@ def _words(data: bytes, start: int = 0) -> array[int]:
     if sys.byteorder == "big":  # instructions are little-endian everywhere
         words.byteswap()
     return words
-
-
-def _text(word: int, address: int) -> str:
-    """The instruction in assembly; as a word, which objdump understands, without capstone."""
-    inst = f".inst {word:#010x}"
-    try:
-        import capstone  # noqa: PLC0415 (optional; 14 ms, for one sentence of a few wheels)
-    except ImportError:
-        return inst
-    decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
-    for _, _, mnemonic, operands in decoder.disasm_lite(struct.pack("<I", word), address):
-        return f"{mnemonic} {operands}".strip()
-    return inst  # newer than capstone
 
 
 @cache

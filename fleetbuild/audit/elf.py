@@ -30,17 +30,15 @@ _DYNAMIC = struct.Struct("<qQ")
 _NEED = struct.Struct("<HHIII")
 _NEED_VERSION = struct.Struct("<IHHII")
 _NOTE = struct.Struct("<III")
-_PROPERTY = struct.Struct("<II")
 
 _SYMBOL_TABLES = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
 _SHT_PROGBITS, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_VERNEED = 1, 6, 8, 0x6FFFFFFE
 _SHF_EXECINSTR, _PF_X, _PF_W = 4, 1, 2
-_PT_LOAD, _PT_DYNAMIC, _PT_GNU_EH_FRAME, _PT_GNU_PROPERTY = 1, 2, 0x6474E550, 0x6474E553
+_PT_LOAD, _PT_DYNAMIC, _PT_GNU_EH_FRAME = 1, 2, 0x6474E550
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
-_FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+LABELS = (0,)  # STT_NOTYPE: assembly that gives no type, and much else
 _IFUNC = 10
-_ISA_NEEDED = 0xC0008002  # GNU_PROPERTY_X86_ISA_1_NEEDED
-_LEVELS = {1: "x86-64", 2: "x86-64-v2", 4: "avx2", 8: "avx512"}  # as rungs
 
 _PAGE = 4096  # the smallest of any kernel
 _LONGEST_NAME = 4096
@@ -264,8 +262,8 @@ class Elf:
         found = self.named(*_GPU_SECTIONS) if self.readable else iter(())
         return [(section.offset, section.offset + section.size) for section in found]
 
-    def symbols(self, *, defined: bool = True) -> Iterator[Symbol]:
-        """Yield the functions of the symbol tables, defined here or elsewhere."""
+    def symbols(self, *kinds: int, defined: bool = True) -> Iterator[Symbol]:
+        """Yield the symbols of these kinds, or all that are defined elsewhere."""
         tables = (section for section in self.sections if section.kind in _SYMBOL_TABLES)
         rows = (
             (row, self._strings(section))
@@ -275,7 +273,7 @@ class Elf:
         for (name, info, _, index, value, size), strings in islice(rows, _MOST_SYMBOLS):
             if (index != 0) == defined and strings is not None:
                 kind = info & 0xF
-                if (kind in _FUNCTIONS and value) or not defined:
+                if (kind in kinds and value) or not defined:
                     yield Symbol(value, size, strings + name, kind == _IFUNC, info >> 4 == 0)
 
     def frame_tables(self) -> list[int]:
@@ -291,14 +289,6 @@ class Elf:
                 at += _NOTE.size + (name + 3) // 4 * 4
                 yield what, self.bytes_at(at, length)
                 at += (length + 3) // 4 * 4
-
-    @cached_property
-    def hints(self) -> tuple[str, ...]:
-        """Return the rungs that the file's GNU property note names as needed."""
-        found = 0
-        for _, properties in self.notes(_PT_GNU_PROPERTY) if self.arch == "x86_64" else ():
-            found |= _isa_needed(properties)
-        return tuple(name for bit, name in _LEVELS.items() if found & bit)
 
     def name_of(self, symbol: Symbol) -> str:
         """Return a symbol's name, at most so long that it can be shown."""
@@ -358,16 +348,6 @@ class Elf:
             if not following:
                 return
             at += following
-
-
-def _isa_needed(properties: bytes) -> int:
-    found = at = 0
-    while at + _PROPERTY.size + 4 <= len(properties):
-        kind, length = _PROPERTY.unpack_from(properties, at)
-        if kind == _ISA_NEEDED:
-            found |= struct.unpack_from("<I", properties, at + _PROPERTY.size)[0]
-        at += _PROPERTY.size + (length + 7) // 8 * 8
-    return found
 
 
 def _pieces(segment: Segment, marked: list[Section]) -> Iterator[Code]:

@@ -12,7 +12,7 @@ import re
 import struct
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from iced_x86 import FlowControl
 
 from fleetbuild.audit import aarch64, x86
-from fleetbuild.audit.elf import Code, Elf, Section, Symbol
+from fleetbuild.audit.elf import FUNCTIONS, LABELS, Code, Elf, Section, Symbol
 from fleetbuild.audit.guards import ASKS, Guards
 from fleetbuild.audit.level_names import (
     asking_names,
@@ -84,18 +84,21 @@ class Functions:
         self._resolvers: set[int] = set()
         self._modules: set[int] = set()
         self.asking: set[int] = set()  # by name
-        self._asking_slots = False
         self._checks_first: frozenset[int] = frozenset()
         self._needing: dict[int, bool] = {}
         self._ways: dict[tuple[int, int], bool] = {}  # that all need a level, by steps
+        self._leading: dict[int, bool] = {}  # to a function that needs one
         self._tables: dict[int, bool] = {}  # whether they hold a function for a level
-        self._read_symbols()
+        self._read_symbols(self._elf.symbols(*FUNCTIONS))
         self._read_frames()
+        self._starts = sorted(self._ends)
+        self._read_symbols(self._labels())
         self._read_relocations()
         entries = {*self._init_entries, *self._resolvers, *self._modules}
         # What the loader or Python starts.
         self.entries = frozenset(start for start in entries if self._add(start))
         self._starts = sorted(self._ends)
+        self._in_slots = {value for _, value in self._all_slots() if value in self._ends}
         for start in self.entries:
             if self._ends[start] == start:  # such as frame_dummy; assembly may follow it
                 self._ends[start] = self._measured_end(start)
@@ -208,7 +211,7 @@ class Functions:
         reached = set(self.entries)
         open_ends = list(reached)
         while open_ends:
-            for target in self._called_by(open_ends.pop()):
+            for target in self.called_by(open_ends.pop()):
                 if target not in reached and target not in self._guarded:
                     reached.add(target)
                     open_ends.append(target)
@@ -283,7 +286,8 @@ class Functions:
                 found.update(self._held_at(target))
         return frozenset(value for value in found if value in self._ends) - {start}
 
-    def _called_by(self, start: int) -> frozenset[int]:
+    def called_by(self, start: int) -> frozenset[int]:
+        """Return the functions that a function calls or jumps to."""
         reached = self._body(self._machine.targets, start)
         called = ((target, stored) for target, stored, calls in reached if calls)
         found = {self._value(at) if stored else self._resolved(at) for at, stored in called}
@@ -345,9 +349,18 @@ class Functions:
             )
         return self._ways[start, steps]
 
+    def _leads_to_level(self, start: int) -> bool:
+        """Return whether a short function calls or jumps to one that needs a level."""
+        if start not in self._leading:
+            short = self.size_of(start) <= _SHORT
+            self._leading[start] = short and any(map(self.needs_level, self.called_by(start)))
+        return self._leading[start]
+
     def mentions_level(self, start: int) -> bool:
         """Return whether a function has code for a level, or refers to a function that does."""
-        return self._needs_level_itself(start) or any(map(self.needs_level, self.reached_by(start)))
+        reached = self.reached_by(start)
+        leads = any(map(self.needs_level, reached)) or any(map(self._leads_to_level, reached))
+        return leads or self._needs_level_itself(start)
 
     def _needs_level_itself(self, start: int) -> bool:
         """Return whether the code of a function needs more than x86-64-v2."""
@@ -379,7 +392,8 @@ class Functions:
                 if function in asking:
                     return Meaning.CHECK
                 if function in self._ends and function != start:
-                    return Meaning.LEVEL if self.needs_level(function) else Meaning.OTHER
+                    taken = not stored and instruction.flow_control == FlowControl.NEXT
+                    return self._meaning_of(function, taken=taken)
                 if not stored and self._holds_level(address):
                     return Meaning.LEVEL
             return Meaning.NOTHING
@@ -387,6 +401,14 @@ class Functions:
         end = place + self.size_of(start)
         found: Paths = self._machine.paths(self._elf.data, place, end, start - place, means)
         return found
+
+    def _meaning_of(self, function: int, *, taken: bool) -> Meaning:
+        """Return what it means to refer to a function, or to take its address."""
+        if self.needs_level(function):
+            return Meaning.LEVEL
+        if taken and function not in self._in_slots and self._leads_to_level(function):
+            return Meaning.LEADING
+        return Meaning.POINTER if taken else Meaning.OTHER
 
     def references_to(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
         """Yield which function refers to one of these functions, and to which one.
@@ -548,9 +570,21 @@ class Functions:
         self._ends[start] = max(self._ends.get(start, 0), end, start)
         return True
 
-    def _read_symbols(self) -> None:
+    def _labels(self) -> list[Symbol]:
+        """Return labels for a level outside of the functions that are known, and what follows one.
+
+        The assembly of BLAKE3 says nowhere that its labels are functions. Others name constants.
+        """
+        symbols = self._elf.symbols(*LABELS)
+        labels = [each for each in symbols if each.address >= self._end_before(each.address)]
+        names = {each.address: self._elf.name_of(each) for each in labels}
+        named = {at for at, name in names.items() if is_of_library(name) or is_for_level(name)}
+        wanted = named.union(after for at, after in pairwise(sorted(names)) if at in named)
+        return [each for each in labels if each.address in wanted]
+
+    def _read_symbols(self, symbols: Iterable[Symbol]) -> None:
         asking = asking_names()
-        for symbol in self._elf.symbols():
+        for symbol in symbols:
             name = self._elf.name_of(symbol)
             if not self._add(symbol.address, symbol.address + symbol.size):
                 continue
@@ -567,9 +601,11 @@ class Functions:
                 self._modules.add(symbol.address)
             if name in asking:
                 self.asking.add(symbol.address)
-        self._asking_slots = any(
-            self._elf.name_of(symbol) in asking for symbol in self._elf.symbols(defined=False)
-        )
+
+    @cached_property
+    def _asking_slots(self) -> bool:
+        names = (self._elf.name_of(symbol) for symbol in self._elf.symbols(defined=False))
+        return not asking_names().isdisjoint(names)
 
     def _read_frames(self) -> None:
         """Read the table for unwinding: it names every function that a compiler made."""

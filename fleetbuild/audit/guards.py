@@ -69,27 +69,34 @@ class Guards:
                 or not self._telling.isdisjoint(self._functions.tested_by(source))
                 or (paths.offers and source not in self._functions.entries)
             )
+        if function in self._pointers:
+            return function in self._paths(source).chosen - self._functions.called_by(source)
         return function in self._chosen and source in self.checks_first
 
     @cached_property
     def checks_first(self) -> frozenset[int]:
         """Return the functions with code for a level on some paths, which lead over a check."""
-        if len(self._sure_checks) > _FOLLOWED:
-            return frozenset()
-        mentions = self._functions.mentions_level
-        paths = ((start, self._paths(start)) for start in self._sure_checks if mentions(start))
+        paths = self._checking.items()
         return frozenset(start for start, path in paths if path.avoids and path.checked)
+
+    @cached_property
+    def _checking(self) -> dict[int, Paths]:
+        checks = self._sure_checks if len(self._sure_checks) <= _FOLLOWED else ()
+        mentions = self._functions.mentions_level
+        return {start: self._paths(start) for start in filter(mentions, checks)}
+
+    @cached_property
+    def _pointers(self) -> frozenset[int]:
+        """Return the functions whose address is taken on one side of a check alone."""
+        return frozenset[int]().union(*(path.chosen for path in self._checking.values()))
 
     @cached_property
     def _chosen(self) -> frozenset[int]:
         """Return the local functions for a level, without its name, that are behind a check."""
         functions, own = self._functions, self._claimed | self._trusted
-        return frozenset(
-            target
-            for start in self.checks_first
-            for target in functions.reached_by(start) - own
-            if functions.is_local(target) and functions.needs_level(target)
-        )
+        reached = (target for start in self.checks_first for target in functions.reached_by(start))
+        chosen = self._pointers.union(filter(functions.needs_level, reached)) - own
+        return frozenset(filter(functions.is_local, chosen))
 
     @cached_property
     def _unused(self) -> frozenset[int]:

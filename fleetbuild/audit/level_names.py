@@ -55,11 +55,9 @@ def is_of_library(symbol: str) -> bool:
     """Return whether a function is one for a level in a library that is known to choose."""
     prefix = _guards().prefixes.match(symbol)
     symbol = symbol[prefix.end() :] if prefix else symbol
-    if any(part in symbol for part in _guards().parts):
+    if any(part in symbol for part in _guards().parts) or _guards().openblas.search(symbol):
         return True
     if symbol.startswith(("bli_", "__gmpn_")) and _guards().blis.search(symbol):
-        return True
-    if _guards().openblas.search(symbol):
         return True
     if own_name(symbol).startswith(_guards().choosing) and is_for_level(symbol):
         return True

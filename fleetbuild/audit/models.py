@@ -47,11 +47,9 @@ class ElfAudit(Frozen):
     libc: Literal["glibc", "musl"] | None = None
     glibc: str | None = None  # the highest required GLIBC_ symbol version
     glibcxx: str | None = None  # the same of libstdc++
-    text_bytes: int = 0
     # Beyond the architecture's baseline; the first use of each feature for each `when`.
     features: tuple[FeatureUse, ...] = ()
     checks_cpu: bool = False  # it asks which features the CPU has: code may be behind a check
-    hints: tuple[str, ...] = ()  # rungs that the file's own notes name; linkers often do not know
     search_paths: tuple[str, ...] = ()  # RPATH and RUNPATH
     sms: tuple[str, ...] = ()  # machine code for GPUs: "8.6", "9.0a"
     ptx: tuple[str, ...] = ()  # code that the driver compiles for that SM or a newer one

@@ -55,6 +55,11 @@ class Meaning(Enum):
     LEVEL = 1  # it needs a feature, or refers to a function that does
     CHECK = 2  # it reads an answer about the CPU
     OTHER = 3  # it refers to a function that needs no feature
+    POINTER = 4  # it takes the address of such a function
+    LEADING = 5  # it takes the address of one that calls a function which needs a feature
+
+
+_OFFERS = (Meaning.OTHER, Meaning.POINTER, Meaning.LEADING)
 
 
 class Paths(NamedTuple):
@@ -64,6 +69,7 @@ class Paths(NamedTuple):
     offers: bool = False  # and refers to another function
     checked: bool = False  # those to code for a level lead over a branch that the CPU decides
     decides: bool = False  # some of them part at a branch that the CPU decides
+    chosen: frozenset[int] = frozenset()  # functions whose address they take, or another's, by that
     needs: bool = False  # each of them has code for a level
     kept: frozenset[int] = frozenset()  # the variables that get an answer about the CPU
 
@@ -83,6 +89,9 @@ class _Step(NamedTuple):
     target: int  # where it leads, or the address that it takes
 
 
+_Steps = dict[int, _Step]
+
+
 def follow(
     data: bytes, start: int, end: int, shift: int, meaning: Callable[[Instruction], Meaning]
 ) -> Paths:
@@ -93,7 +102,7 @@ def follow(
     code = [(each, meaning(each)) for each in Decoder(64, data[start:end], ip=first)]
     meanings = {means for _, means in code}
     keeps = Meaning.CHECK in meanings and any(map(_stores, (each for each, _ in code)))
-    if Meaning.LEVEL not in meanings and not keeps:
+    if meanings.isdisjoint((Meaning.LEVEL, Meaning.LEADING)) and not keeps:
         return Paths()
     ways = {each.ip: _following(each, first, last) for each, _ in code}
     answers = _Answers(code, {at: way[0] for at, way in ways.items()})
@@ -108,35 +117,41 @@ def follow(
         lambda at: steps[at].meaning is not Meaning.LEVEL or len(steps[at].following) > 1,
     )
     avoids = any(steps[at].ends for at in clean)
+    chosen = _decided(steps, first, Meaning.LEADING, Meaning.POINTER) if avoids else set()
+    if Meaning.LEVEL not in meanings and not keeps:
+        return Paths(chosen=frozenset(chosen))
+    levels = {s.target for s in steps.values() if s.meaning is Meaning.LEVEL and not s.decides}
     return Paths(
         avoids=avoids,
-        offers=any(steps[at].meaning is Meaning.OTHER for at in clean),
-        checked=_is_checked(steps, first),
+        offers=any(steps[at].meaning in _OFFERS for at in clean),
+        checked=Meaning.LEVEL in meanings and levels <= _decided(steps, first, Meaning.LEVEL, None),
         decides=any(step.decides for step in steps.values()),
+        chosen=frozenset(chosen),
         needs=Meaning.LEVEL in meanings and not avoids,
         kept=answers.kept(),
     )
 
 
-def _is_checked(steps: dict[int, _Step], first: int) -> bool:
-    """Return whether a deciding branch leads to each place with code for a level by one side only.
+def _decided(steps: _Steps, first: int, wanted: Meaning, instead: Meaning | None) -> set[int]:
+    """Return the targets with a meaning to which deciding branches lead by one side alone.
 
-    A branch that only counts how often the CPU was asked reaches what follows by both sides.
+    A branch that only counts how often the CPU was asked reaches what follows by both sides. With
+    `instead`, the other side has a target with that meaning, which this side lacks.
     """
-    marked = {at for at, step in steps.items() if step.meaning is Meaning.LEVEL}
-    levels = {at for at in marked if not steps[at].decides}  # others jump to another function
 
-    def until_decided(*starts: int) -> set[int]:
-        passed = _reached(steps, starts, lambda at: not steps[at].decides)
-        return {steps[at].target for at in levels & passed}
+    def until_decided(start: int, meaning: Meaning | None) -> set[int]:
+        passed = _reached(steps, [start], lambda at: not steps[at].decides)
+        return {steps[at].target for at in passed if steps[at].meaning is meaning}
 
-    found: set[int] = set()
+    found, either = set[int](), until_decided(first, wanted)
     for step in steps.values():
         if step.decides and len(step.following) == 2:
-            one, other = map(until_decided, step.following)
-            found |= one ^ other
-    wanted = {steps[at].target for at in levels}
-    return bool(marked) and wanted <= found and not until_decided(first)
+            one, other = (until_decided(side, wanted) for side in step.following)
+            for_one, for_other = (until_decided(side, instead) for side in step.following)
+            found |= one if not instead or for_other - for_one else set()
+            found |= other if not instead or for_one - for_other else set()
+            either |= one & other
+    return found - either
 
 
 class _Answers:
@@ -278,9 +293,7 @@ def _following(instruction: Instruction, first: int, last: int) -> tuple[tuple[i
     return (*(inside or jumps), instruction.next_ip), False
 
 
-def _reached(
-    steps: dict[int, _Step], starts: Iterable[int], passes: Callable[[int], bool]
-) -> set[int]:
+def _reached(steps: _Steps, starts: Iterable[int], passes: Callable[[int], bool]) -> set[int]:
     """Return the places that a path leads to of which all places pass."""
     found = {start for start in starts if start in steps and passes(start)}
     open_ends = list(found)

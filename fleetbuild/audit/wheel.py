@@ -151,8 +151,6 @@ def audit_elf(path: str, data: bytes) -> ElfAudit:
         libc=elf.libc,
         glibc=elf.highest("GLIBC"),
         glibcxx=elf.highest("GLIBCXX"),
-        text_bytes=sum(code.size for code in elf.code if code.marked),
-        hints=elf.hints,
         search_paths=elf.search_paths,
         sms=(sm, *gpu.sms) if sm else gpu.sms,
         ptx=gpu.ptx,

@@ -1,7 +1,6 @@
 """Recipes: how packages are built. Model, search path, and rendering for a target."""
 
 from fleetbuild.recipes.find import (
-    builtin_recipes,
     choose_recipe,
     find_recipe,
     known_recipes,
@@ -32,7 +31,6 @@ __all__ = [
     "Recipe",
     "RecipeInput",
     "RecipeSource",
-    "builtin_recipes",
     "choose_recipe",
     "find_recipe",
     "known_recipes",

@@ -25,11 +25,6 @@ def parse_recipe(text: str, source: str) -> Recipe:
     return validate(Recipe, parse_yaml(text, source, RecipeError), source, RecipeError)
 
 
-def builtin_recipes() -> tuple[Recipe, ...]:
-    """Return the built-in recipes."""
-    return tuple(_ours().values())
-
-
 def known_recipes(extra_dirs: Iterable[Path] = ()) -> dict[str, Recipe]:
     """Return all recipes by name. The user's folders override entry points and built-in ones."""
     layers = _of_entry_points()

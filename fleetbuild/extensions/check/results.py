@@ -28,7 +28,7 @@ from fleetbuild.hardware.data import load
 from fleetbuild.models._base import Frozen
 from fleetbuild.models.verdict import Verdict
 
-READER = 11  # raised when read_needs finds more, so that files are read again
+READER = 12  # raised when read_needs finds more, so that files are read again
 _FILE = re.compile(rb'"file":"([^"]+\.whl)"', re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 

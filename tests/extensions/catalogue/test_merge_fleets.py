@@ -21,7 +21,7 @@ from fleetbuild.plan.decide.groups import node_targets
 from fleetbuild.plan.decide.wheels.draft import PlanDraft
 from fleetbuild.plan.document.serialize import dump_plan
 from fleetbuild.plan.explain import explain_group, explain_node
-from fleetbuild.recipes import builtin_recipes
+from fleetbuild.recipes import known_recipes
 from tests.factories.data import seed_fleet
 from tests.factories.fleets import drafted, facts, package, planned, python, recipe_of
 
@@ -392,7 +392,7 @@ def test_the_captured_fleet_is_merged_for_torch(captured):
 
 
 def test_torch_names_for_a_use_the_rungs_that_speed_it_up():
-    recipe = next(each for each in builtin_recipes() if each.name == "torch")
+    recipe = known_recipes()["torch"]
     for use in ("int8", "bf16"):
         pace = load("speeds.yml", PACKAGE)["assumed"][use]["throughput"]
         faster = {

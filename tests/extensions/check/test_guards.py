@@ -47,12 +47,24 @@ extern "C"
 EXPORTED void *PyInit_demo(void);
 LOCAL int has_avx2(void) { __builtin_cpu_init(); return __builtin_cpu_supports("avx2"); }
 """
+INIT = "void *PyInit_demo(void) { return (void *)use; }"
 WHOLE = ("-march=haswell",)
 TWO_FUNCTIONS = """
 LOCAL double dist_avx2(double x) { WORK(3) }
 LOCAL double dist(double x) { WORK(5) }
 double use(double x) { return has_avx2() ? dist_avx2(x) : dist(x); }
-void *PyInit_demo(void) { return (void *)use; }
+"""
+
+KEPT = """
+static double (*volatile kept)(double), (*volatile other)(double);
+AVX2 double fast(double x) { WORK(3) }
+LOCAL double way(double x) { return x > 1000 ? x : fast(x); }
+LOCAL double plain(double x) { return x + 2; }
+"""
+LABEL = """
+asm(".section .text.labels, \\"ax\\"; dist_avx2: vpaddd %ymm0, %ymm0, %ymm0; ret;"
+    "more: MORE ret; .text");
+__attribute__((visibility("hidden"))) double dist_avx2(double), more(double);
 """
 
 # Each of these dies on Ivy Bridge: source, suffix, and flags beside -O3 and hidden names.
@@ -68,23 +80,13 @@ DEADLY = {
             static __attribute__((noinline)) double search(double x) { x += dist(x); WORK(5) } };
         double use(double x) {
             return Tree<dist>::search(x) + (has_avx2() ? Tree<dist_avx2>::search(x) : 0); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".cc", WHOLE),
     "table of pointers, compiled whole": ("""
         LOCAL double dist(double x) { WORK(3) }
         LOCAL double dist_avx2(double x) { WORK(5) }
         static double (*const table[])(double) = {dist, dist_avx2};
         double use(double x) { return table[has_avx2()](x); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", WHOLE),
-    "table of pointers, unguarded": ("""
-        AVX2 double dist_avx2(double x) { WORK(3) }
-        AVX2 double more_avx2(double x) { WORK(5) }
-        static double (*const table[])(double) = {dist_avx2, more_avx2};
-        double use(double x) { return table[w[1] & 1](x); }
-        double other(double x) { return has_avx2() ? x : 0; }
-        void *PyInit_demo(void) { w[2] = other(1) > 0; return (void *)use; }
-        """, ".c", ()),
     "called at import": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         double use(double x) { return has_avx2() ? dist_avx2(x) : x; }
@@ -94,20 +96,17 @@ DEADLY = {
         AVX2 double dist_avx2(double x) { WORK(3) }
         __attribute__((constructor)) void start(void) { w[2] = dist_avx2(2); }
         double use(double x) { return has_avx2() ? dist_avx2(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "called by an exported function": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         EXPORTED double plain(double x) { w[1]++; return dist_avx2(x) + 1; }
         double use(double x) { return plain(x) + (has_avx2() ? dist_avx2(x) : x); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "jumped to": ("""
         LOCAL double plain(double x);
         AVX2 double dist_avx2(double x) { WORK(3) }
         LOCAL double plain(double x) { w[1]++; return dist_avx2(x); }
         double use(double x) { return has_avx2() ? dist_avx2(x) : plain(x); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "its address is taken": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
@@ -121,7 +120,6 @@ DEADLY = {
             if (has_avx2()) w[1]++;
             if (x < 1000) return fast(x);
             return x; }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "after a check and a condition of its own": ("""
         AVX2 double fast(double x) { WORK(3) }
@@ -129,19 +127,16 @@ DEADLY = {
             w[2] += has_avx2() ? 3 : 5;
             if (x < 1000) return fast(x);
             return x; }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "inlined, before a check": ("""
         __attribute__((target("avx2"))) double use(double x) {
             for (int i = 0; i < 64; i++) w[i] = (w[i] ^ (int)x) * 3;
             return has_avx2() ? w[3] : x; }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "one of two functions without a level in their names": ("""
         AVX2 double fast(double x) { WORK(3) }
         AVX2 double slow(double x) { WORK(5) }
         double use(double x) { return has_avx2() ? fast(x) : slow(x); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "in an unguarded table beside a guarded one": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
@@ -150,7 +145,31 @@ DEADLY = {
         static double (*const chosen[])(double) = {dist, dist_avx2};
         static double (*const always[])(double) = {more_avx2, more_avx2};
         double use(double x) { return chosen[has_avx2()](x) + always[w[1] & 1](x); }
-        void *PyInit_demo(void) { return (void *)use; }
+        """, ".c", ()),
+    "after one check, and after another that leads there both ways": ("""
+        AVX2 double fast(double x) { WORK(3) }
+        double use(double x) {
+            if (x > 1000) return x;
+            if (has_avx2()) w[1] += fast(x);
+            if (has_avx2()) w[2]++;
+            return fast(x + 1) + 1; }
+        """, ".c", ()),
+    "a pointer that is kept unless nothing is known of the CPU": (KEPT + """
+        LOCAL int known(void) { __builtin_cpu_init(); return __builtin_cpu_supports("sse2"); }
+        double use(double x) { if (!known()) return x; kept = way; other = plain; return kept(x); }
+        """, ".c", ()),
+    "a kept pointer to a function that others call, too": (KEPT + """
+        double use(double x) {
+            if (has_avx2()) { kept = way; w[1]++; } else { kept = plain; w[2]++; }
+            return kept(x) + way(x + 1); }
+        """, ".c", ()),
+    "a label of assembly, unguarded": (LABEL.replace("MORE", "") + """
+        LOCAL double run(double x) { return dist_avx2(x) + 1; }
+        double use(double x) { return run(x) + has_avx2(); }
+        """, ".c", ()),
+    "behind a label of assembly for a level": (LABEL.replace("MORE", "vpaddd %ymm0, %ymm0, %ymm0;")
+        + """
+        double use(double x) { return has_avx2() ? dist_avx2(x) : more(x) + 1; }
         """, ".c", ()),
     "bytes of CPUID in a constant": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
@@ -161,41 +180,30 @@ DEADLY = {
 
 # These choose by the CPU, and run on Ivy Bridge.
 CHOOSING = {
-    "a call of a function without a level in its name": ("""
-        AVX2 double fast(double x) { WORK(3) }
-        double use(double x) { return has_avx2() ? fast(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
-        """, ".c", ()),
     "without names": ("""
         AVX2 double fast(double x) { WORK(3) }
         LOCAL double slow(double x) { WORK(5) }
         double use(double x) { if (has_avx2()) return fast(x); return slow(x + 1); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ("-s",)),
     "a table of pointers": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         LOCAL double dist(double x) { return x; }
         static double (*const table[])(double) = {dist, dist_avx2};
         double use(double x) { return table[has_avx2()](x); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "what the caller knows": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
         LOCAL double dist(double x) { return x + 1; }
         LOCAL double run(int level, double x) { return level & 4 ? dist_avx2(x) : dist(x); }
         double use(double x) { return run(has_avx2() ? 4 : 1, x); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
-    "a call": ("""
-        AVX2 double dist_avx2(double x) { WORK(3) }
+    "a label of assembly": (LABEL.replace("MORE", "") + """
         double use(double x) { return has_avx2() ? dist_avx2(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "a helper of guarded code": ("""
         AVX2 double sum(double x) { WORK(3) }
         AVX2 double dist_avx2(double x) { return sum(x) + sum(x + 1); }
         double use(double x) { return has_avx2() ? dist_avx2(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "a kept answer": ("""
         static int level;
@@ -203,7 +211,6 @@ CHOOSING = {
         __attribute__((constructor)) void start(void) {
             __builtin_cpu_init(); level = __builtin_cpu_supports("avx2"); }
         double use(double x) { return level ? dist_avx2(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "a kept pointer": ("""
         AVX2 double dist_avx2(double x) { WORK(3) }
@@ -211,7 +218,6 @@ CHOOSING = {
         static double (*best)(double);
         double use(double x) {
             if (!best) best = has_avx2() ? dist_avx2 : dist; return best(x); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "CPUID itself": ("""
         #include <cpuid.h>
@@ -219,13 +225,11 @@ CHOOSING = {
         AVX2 double dist_avx2(double x) { WORK(3) }
         double use(double x) {
             return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b & bit_AVX2 ? dist_avx2(x) : x; }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
     "a resolver": ("""
         __attribute__((target_clones("avx2", "default"), noinline))
         double dist(double x) { WORK(3) }
         double use(double x) { return dist(x); }
-        void *PyInit_demo(void) { return (void *)use; }
         """, ".c", ()),
 }  # fmt: skip
 
@@ -265,6 +269,11 @@ IDIOMS = {
         LOCAL double apply(double (*const *table)(double), double x) { return table[w[5]](x); }
         double use(double x) { if (CHECK) return apply(wide, x) + 1; return x; }
         """, "has_avx2()", "(w[2] += has_avx2(), x < 1000)", ()),
+    "a kept pointer to a function that leads to one": (KEPT + """
+        double use(double x) {
+            if (CHECK) { kept = way; w[1]++; } else { kept = plain; w[2]++; }
+            return kept(x); }
+        """, "has_avx2()", "(w[2] += has_avx2(), x < 1000)", ()),
     "beside the ciphers of a library": ("""
         const char *text(void) { return "AES, CRYPTOGAMS by <appro@openssl.org>"; }
         LOCAL void cipher(void) { asm volatile("adcx %rax, %rax"); }
@@ -275,16 +284,15 @@ IDIOMS = {
         double use(double x) { return run(has_avx2() ? 2 : text()[0], x); }
         """, "(known & 2)", "(known | 2)", ("-s", "-fno-toplevel-reorder")),
 }  # fmt: skip
-INIT = "void *PyInit_demo(void) { return (void *)use; }"
 for name, (text, check, other, flags) in IDIOMS.items():
     guarded, unguarded = text.replace("FAR", "16"), text.replace("FAR", "40000")
-    CHOOSING[name] = (guarded.replace("CHECK", check) + INIT, ".c", flags)
-    DEADLY[name] = (unguarded.replace("CHECK", other) + INIT, ".c", flags)
+    CHOOSING[name] = (guarded.replace("CHECK", check), ".c", flags)
+    DEADLY[name] = (unguarded.replace("CHECK", other), ".c", flags)
 
 
 def compiled(folder, source, suffix, flags):
     code, module = folder / f"code{suffix}", folder / "demo.so"
-    code.write_text(BEGIN + source)
+    code.write_text(BEGIN + source + ("" if "PyInit_demo" in source else INIT))
     compiler = GXX if suffix == ".cc" else GCC
     always = ["-shared", "-fPIC", "-O3", "-fvisibility=hidden", "-march=x86-64"]
     subprocess.run([compiler, *always, *flags, code, "-o", module], check=True)
@@ -374,7 +382,6 @@ asm(".text; .p2align 4; start: ret; .p2align 4;"
     "kernel: vpaddd %ymm0, %ymm0, %ymm0; .skip 64, 0x90; ret;"
     ".section .init_array, \\"aw\\"; .quad start; .text");
 double use(double x) { return has_avx2() ? x : 1; }
-void *PyInit_demo(void) { return (void *)use; }
 """
 
 
@@ -391,7 +398,7 @@ def test_bytes_between_functions_that_no_program_runs_are_a_table(tmp_path, byte
     source = f"""
     asm(".text; .skip 32, 0x90; .byte {byte}; .skip 8, 0x90; vpaddd %ymm0, %ymm0, %ymm0;"
         ".skip 64, 0x90; ret");
-    double use(double x) {{ return has_avx2() ? x : 1; }} {INIT}
+    double use(double x) {{ return has_avx2() ? x : 1; }}
     """
     assert verdict_of(compiled(tmp_path, source, ".c", ())).verdict == verdict
 

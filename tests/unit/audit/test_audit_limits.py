@@ -252,7 +252,7 @@ class Suspects:
     def touching(self, _):
         return frozenset()
 
-    reached_by = size_of = mentions_level = touching
+    reached_by = size_of = mentions_level = needs_level = is_local = touching
 
     def references_to(self, wanted):
         return ((0, function) for function in wanted)

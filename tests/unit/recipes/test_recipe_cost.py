@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetbuild.errors import RecipeError
-from fleetbuild.recipes import builtin_recipes, parse_recipe
+from fleetbuild.recipes import known_recipes, parse_recipe
 
 PLAIN = "name: mine\nrungs: [avx2, avx]\n"
 
@@ -36,4 +36,5 @@ def test_an_invalid_cost_is_an_error(line: str, words: str) -> None:
 def test_every_recipe_has_a_cost() -> None:
     plain = parse_recipe(PLAIN, "r.yml")
     assert (plain.cost.minutes, plain.cost.size_mb) == (2, 5)
-    assert all(recipe.cost.minutes > 0 and recipe.cost.size_mb > 0 for recipe in builtin_recipes())
+    costs = [recipe.cost for recipe in known_recipes().values()]
+    assert all(cost.minutes > 0 and cost.size_mb > 0 for cost in costs)
