@@ -60,6 +60,10 @@ class FileResults(Frozen):
         """Return the results with one more run."""
         return self.model_copy(update={"runs": (*self.runs, run)})
 
+    def counts(self, run: EmulatedRun) -> bool:
+        """Return whether a run used the package if a use of it is known now, or died before."""
+        return run.exercised or run.verdict.dies or not use_of(self.file.partition("-")[0])
+
     def on_cpu(
         self, features: Set[str], python: str, beside: Iterable[str] = (), use: str = ""
     ) -> EmulatedRun | None:
@@ -76,9 +80,7 @@ class FileResults(Frozen):
             if run.verdict.verdict != "undecided":  # else another package's code may be the cause
                 differing &= {*run.uses, *read}
             same = (run.python, run.use) == (python, use) and there.issuperset(run.beside)
-            # A run without the use that is known now says too little, unless it died before.
-            used = run.exercised or run.verdict.dies or not use_of(self.file.partition("-")[0])
-            if same and used and not differing:
+            if same and self.counts(run) and not differing:
                 return run
         return None
 
