@@ -56,11 +56,13 @@ def nodes_without_build(
                 continue
             without = group.members if choice is None else _with_oldest_libc(group)
             if why := render_not_buildable(package.recipe, recipe_input):
-                blocked |= dict.fromkeys(without, _not_buildable(package, why, choice))
+                why = f"{package.name} {package.version} cannot be built for {group.name}: {why}."
+                problem = Problem(f"{why}{_no_wheel(choice)}", _published_instead(choice))
+                blocked |= dict.fromkeys(without, problem)
             if source and source.crates_missing:
                 blocked |= dict.fromkeys(without, _without_crates(package, source, choice))
             if source and source.gpu_code and package.recipe.name == GENERIC:
-                problem = _without_recipe(package, source)
+                problem = _without_recipe(package, source, choice)
                 own = overrides if group.nodes else {}  # a host may be called like a target
                 blocked |= {
                     member: problem
@@ -127,24 +129,21 @@ def _is_taken(choice: PublishedChoice | None) -> bool:
     return choice is not None and choice.file is not None
 
 
-def _not_buildable(package: Package, why: str, choice: PublishedChoice | None) -> Problem:
-    fix = _published_instead(choice)
-    return Problem(
-        f"{package.name} {package.version} cannot be built: {why}.", fix[0].upper() + fix[1:]
-    )
+def _no_wheel(choice: PublishedChoice | None) -> str:
+    """Return why no published wheel serves, as a further sentence."""
+    return f" {choice.why}" if choice else ""
 
 
 def _published_instead(choice: PublishedChoice | None) -> str:
-    """Return the fix that takes a published wheel, or why none of them serves."""
     if choice is None:
-        return "take its published wheel, if it fits the node: build.policy: auto."
-    return f"{choice.why} Leave these nodes out with fleetbuild_skip: true."
+        return "Take its published wheel, if it fits the node: build.policy: auto."
+    return "Name another version, or leave these nodes out with fleetbuild_skip: true."
 
 
-def _without_recipe(package: Package, source: Source) -> Problem:
+def _without_recipe(package: Package, source: Source, choice: PublishedChoice | None) -> Problem:
     return Problem(
         f"{package.name} has GPU code ({'; '.join(source.gpu_code)}) but no recipe, so it is "
-        "unknown how to build it for the node's GPUs.",
+        f"unknown how to build it for the node's GPUs.{_no_wheel(choice)}",
         f"Write recipes/{package.name}.yml beside fleetbuild.yml, with name: {package.name},"
         f" extends: generic, packages: [{package.name}] and cuda: true (docs/recipes.md). To build"
         " only for the CPU, set fleetbuild_sms: [] for the node.",
@@ -155,7 +154,7 @@ def _without_crates(package: Package, source: Source, choice: PublishedChoice | 
     """Return why nothing builds a Rust source without its crates, and the fix."""
     reason = (
         f"The source of {package.name} {package.version} needs crates that it does not contain, "
-        "and a build downloads nothing."
+        f"and a build downloads nothing.{_no_wheel(choice)}"
     )
     given = source.path or f"{package.name}-{package.version}"
     fix = (

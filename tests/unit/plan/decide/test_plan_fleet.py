@@ -267,12 +267,12 @@ def test_an_extension_without_a_recipe_is_built_against_torch(site):
 def test_a_package_that_cannot_be_built_is_blocked_with_its_reason(site):
     made = plan({"a": facts()}, "onnxruntime==1.0")  # no index has it
     assert made.nodes["a"].state == "blocked"
-    assert made.nodes["a"].reason.startswith("onnxruntime 1.0 cannot be built: it has no sdist")
+    assert "cannot be built for cpu-x86-64-v2-cp311: it has no sdist" in made.nodes["a"].reason
     assert "build.policy: auto" in made.nodes["a"].fix
     config = Config.model_validate({"build": {"policy": "auto"}})
     make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_aarch64")
     tried = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
-    assert tried.nodes["a"].fix.startswith("No wheel is published for Python 3.11")
+    assert ". No wheel is published for Python 3.11" in tried.nodes["a"].reason
     make_wheel(site / "files", "onnxruntime", tag="cp311-cp311-manylinux_2_17_x86_64")
     taken = plan_fleet(inventory(["a"]), {"a": facts()}, config, ["onnxruntime==1.0"])
     assert taken.groups[0].wheels[0].action == "published"
