@@ -18,10 +18,8 @@ from fleetbuild.audit.entry_points import info_folder
 from fleetbuild.audit.limited_process import read_apart
 from fleetbuild.audit.metadata import other_package
 from fleetbuild.audit.wheel import audit_wheel
-from fleetbuild.text import first_few
 
 RULES = 6  # raised with every change of these rules, so that stored results are checked again
-_ENOUGH = 5
 
 
 def audit_download(
@@ -29,7 +27,7 @@ def audit_download(
 ) -> tuple[str, ...]:
     """Return what a downloaded wheel holds and may not."""
     audit = audit_wheel(path, allowed=allowed, read_code=False, published=True)
-    return first_few((*other_package(audit, name, version), *audit.problems), _ENOUGH)
+    return (*other_package(audit, name, version), *audit.problems)
 
 
 def needed_libraries(path: Path) -> tuple[str, ...]:

@@ -198,9 +198,9 @@ class Elf:
         return dict(self._dynamic_rows[0])  # type: ignore[arg-type]
 
     def _dynamic_texts(self, *tags: int) -> tuple[str, ...]:
-        rows, strings = self._dynamic_rows
-        values = (value for tag, value in rows if tag in tags)
-        return tuple(self.string(strings + value) for value in values if strings is not None)
+        rows, base = self._dynamic_rows
+        places = ((base + value) % 2**64 for tag, value in rows if base is not None and tag in tags)
+        return tuple(map(self.string, places))
 
     def dynamic_name(self, name: int) -> str:
         """Return a name of the dynamic symbols by its offset in their strings."""
@@ -298,6 +298,7 @@ class Elf:
 
     def string(self, offset: int) -> str:
         """Return the text at an offset in the file; empty if it does not end."""
+        offset = min(offset, len(self.data))  # the loader adds modulo 2**64, as callers do
         end = self.data.find(b"\0", offset, offset + _LONGEST_NAME)
         return self.data[offset:end].decode("utf-8", "replace") if end >= 0 else ""
 

@@ -52,7 +52,7 @@ def _name_problems(folder: str, name: str, version: str, audit: WheelAudit) -> I
 
 
 def other_package(audit: WheelAudit, package: str, version: str) -> Iterator[str]:
-    """Yield a sentence if a wheel is of another package or version; its METADATA says the same."""
+    """Yield a sentence if a wheel is, by its name, of another package or version."""
     name, actual = audit.file_name, audit.file_version or ""
     if name and not same(name, actual, package, version):
         yield f"{audit.file} should be {package} {version}, but its name says {name} {actual}"

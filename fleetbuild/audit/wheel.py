@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
@@ -52,7 +53,7 @@ def audit_wheel(
 
     `allowed` are patterns of files that it may hold beyond the rules of content.py, and
     `top_level` the only names that it may bring. To read its code takes most of the time. A
-    published wheel may have another RECORD: installers do not read it.
+    published wheel may have another METADATA, WHEEL and RECORD: its index names it.
     """
     path = Path(path)
     try:
@@ -130,6 +131,7 @@ def read_elfs(
             yield elf
         except (TooMuchError, MemoryError):
             problems.append(f"{name} {too_much(seconds)}")
+            gc.collect()  # what was known of this file may fill the memory of the next
         except BROKEN as error:
             problems += [f"{name} cannot be read: {error}"] if read_code else []
 

@@ -123,7 +123,8 @@ class Command(TyperCommand):
         name = param.opts[0] if param.opts[0].startswith("-") else param.metavar
         if not problem.message:
             whole = f"fleetbuild {_words(ctx)}"
-            refuse(f"{whole} needs {name}.", f"Name it: {whole} {name}", self._hints(ctx, args))
+            first = str(name).partition("|")[0]
+            refuse(f"{whole} needs {name}.", f"Name it: {whole} {first}", self._hints(ctx, args))
         values = ", ".join(item.value for item in param.shell_complete(ctx, "") if item.value)
         valid = f"one of: {values}" if values else _NUMBERS.get(str(name))
         if valid:

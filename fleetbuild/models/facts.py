@@ -100,7 +100,7 @@ class Facts(Frozen):
     install_free_gb: float | None = None  # free space of the install path
     install_filesystem: str | None = None  # type of the file system that holds the install path
     install_read_only: bool = False  # that file system is mounted read-only
-    no_sudo: bool = False  # neither sudo nor doas is there
+    no_sudo: bool = False  # its user is not root and has no sudo
     needs_root: dict[str, int] = {}  # release name -> uid of the login user, who cannot write there
     toolchain: dict[str, tuple[str, ...]] = {}  # tool -> versions
     # Release name -> its current manifest on the node. A damaged release is not `verified`.

@@ -61,7 +61,7 @@ def explain_name(
     known = {each for each in names if each in plan.nodes and (captures or state.probed(each))}
     facts = facts_from(load_captures(folder, sorted(known))) if known else {}
     store = Store(state.store)  # an apply of this plan has put wheels there
-    built = {key for wheel in plan.wheels if (key := wheel.artifact_key) and store.of_key(key)}
+    built = {wheel.artifact_key or "" for wheel in plan.wheels if store.fitting(wheel)}
     lines = (
         explain_group(plan, facts, name, built)
         if group

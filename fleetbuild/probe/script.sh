@@ -131,8 +131,11 @@ read_libc() {
 read_libstdcxx() {
   for library in /usr/lib/*-linux-gnu/libstdc++.so.6 /usr/lib64/libstdc++.so.6 \
     /usr/lib/libstdc++.so.6 /lib64/libstdc++.so.6 /lib/*-linux-gnu/libstdc++.so.6; do
-    file=$(readlink -f "$library") || continue
+    [ -r "$library" ] || continue
+    file=$(readlink -f "$library")
     case $file in */libstdc++.so.6.0.*) echo "GLIBCXX_3.4.${file##*.}"; return ;; esac
+    grep -ao 'GLIBCXX_3\.4\.[0-9]*' "$file" || grep -o 'GLIBCXX_3\.4\.[0-9]*' "$file" # it was copied
+    return
   done
   return 1
 }
@@ -164,7 +167,7 @@ read_disk() {
   user=$(id -u)
   [ "$user" = 0 ] && return
   each_unwritable
-  have sudo || have doas || echo no-sudo
+  have sudo || echo no-sudo
 }
 
 # The release names for which only root can write, each with the user who cannot: as `writable` in

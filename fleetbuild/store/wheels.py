@@ -106,18 +106,18 @@ class Store:
         return StoredWheel(path=home / record.file, provenance=record)
 
     def find(self, wheel: PlannedWheel) -> StoredWheel | None:
-        """Return an intact stored wheel that fits this target, or None; never a revoked one.
+        """Return an intact stored wheel that fits, or None. Damaged ones are removed."""
+        return next(filter(self._keep_intact, self.fitting(wheel)), None)
 
-        Damaged ones are removed.
-        """
+    def fitting(self, wheel: PlannedWheel) -> tuple[StoredWheel, ...]:
+        """Return the stored wheels that fit this target, the newest first; never a revoked one."""
         wanted = Floors(wheel.target.libc.floor, wheel.libstdcxx)
         fitting = [
             stored
             for stored in self.of_key(wheel.artifact_key or "")
             if stored.floors.satisfies(wanted) and not stored.revoked
         ]
-        newest_first = sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True)
-        return next(filter(self._keep_intact, newest_first), None)
+        return tuple(sorted(fitting, key=lambda each: each.provenance.built_at, reverse=True))
 
     def _keep_intact(self, stored: StoredWheel) -> bool:
         """Return whether a wheel has the hash that it was stored with; remove it if not."""

@@ -138,9 +138,7 @@ def _without_root(
 ) -> Iterator[str]:
     """Yield the nodes of a first install whose user can neither write the path nor become root."""
     new = (name for group in groups for name in group.installs.install)
-    names = [
-        name for name in new if facts[name].no_sudo and config.release in facts[name].needs_root
-    ]
+    names = [name for name in new if facts[name].no_sudo and "default" in facts[name].needs_root]
     if names:
         yield (
             f"The login user of {fold(names)} may not write to {config.install.path}, and sudo is"

@@ -655,7 +655,7 @@ def test_the_release_names_for_which_only_root_can_write_are_read() -> None:
         assert needs_root("not/there") == {"default": 4711}
         assert needs_root("mixed") == {"default": 4711, "beta": 4711}
         assert needs_root("mixed", "sh") == {}
-        absent = SCRIPT.replace("have sudo || have doas", "false")
+        absent = SCRIPT.replace("have sudo ||", "false ||")
         assert facts_of(run(folder, user, script=absent, PATH=os.environ["PATH"])).no_sudo
         program(folder, "sudo", "")
         assert not facts_of(run(folder, user, PATH=f"{folder}:{os.environ['PATH']}")).no_sudo

@@ -330,7 +330,7 @@ def test_explain_names_the_baseline():
 
 
 def test_explain_knows_the_wheels_built_after_the_plan(monkeypatch, tmp_path):
-    monkeypatch.setattr(Store, "of_key", lambda _, key: (key,))
+    monkeypatch.setattr(Store, "fitting", lambda _, wheel: (wheel,))
     story = "\n".join(explain_name(PLAN, "cpu-avx2-cp311", StateDir(tmp_path), None).lines)
     assert "already built\n    because: Built after this was planned" in story
 
