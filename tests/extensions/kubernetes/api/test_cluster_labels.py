@@ -292,8 +292,8 @@ def test_a_server_that_has_just_come_up_may_forbid_for_a_while(
     def restart(name: str) -> None:
         if slow:
             time.sleep(slow.pop())  # longer than the client waits
-        else:
-            refuse(name)
+            raise Say(503, "it goes down")  # and labels nothing
+        refuse(name)
 
     api.before = on_patch(restart)
     assert states(label_nodes(patient, nodes, {"a": ALL}, OURS)) == {"a": "labelled"}
