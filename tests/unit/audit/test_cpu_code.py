@@ -7,6 +7,7 @@ import pytest
 
 from fleetbuild.audit import audit_wheel, check_wheel
 from fleetbuild.audit.downloads import audit_download
+from fleetbuild.audit.elf import Elf
 from fleetbuild.audit.level_names import is_for_level, is_of_library
 from fleetbuild.audit.wheel import audit_elf
 from tests.factories.elf import GCC, compile_c, make_elf
@@ -285,7 +286,9 @@ def test_a_section_whose_flag_is_cleared_is_code_all_the_same(tmp_path):
     ],
 )
 def test_search_paths_where_others_may_write_are_refused(tmp_path, path, refused):
-    code = compile_c(tmp_path, "int one(void) { return 1; }", f"-Wl,-rpath,{path}")
+    code = compile_c(tmp_path, "void one(void) {}", f"-Wl,--no-as-needed,-rpath,{path}", "-lm")
+    needed = struct.pack("<Q", Elf(code).dynamic[1])
+    code = code.replace(needed, struct.pack("<Q", 2**64 - 1))  # the loader lets it wrap around
     wheel = demo_wheel(tmp_path, files={"demo/code.so": code})
     for found in (
         check_wheel(wheel, target=TARGET, package="demo", wheel_version="1.0+cpu.avx"),
