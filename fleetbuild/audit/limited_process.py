@@ -216,3 +216,5 @@ def main() -> None:
         document = found.model_dump(mode="json") if isinstance(found, BaseModel) else found
         sys.stdout.write(json.dumps((document, problem)) + "\n")
         sys.stdout.flush()
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MEMORY // 2**11:  # in kB
+            return  # a large file may have left too little memory for the next

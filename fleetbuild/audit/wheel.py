@@ -131,7 +131,7 @@ def read_elfs(
             yield elf
         except (TooMuchError, MemoryError):
             problems.append(f"{name} {too_much(seconds)}")
-            gc.collect()  # what was known of this file may fill the memory of the next
+            gc.collect()  # a large file may fill the memory of the next
         except BROKEN as error:
             problems += [f"{name} cannot be read: {error}"] if read_code else []
 

@@ -112,12 +112,12 @@ def _means_last_plan(run: Session, **planning: Any) -> bool:
     import fleetbuild
 
     file = run.state_dir / "plan.json"
+    names_none = not any(value or value == "" for value in planning.values())
     if not file.exists():
-        run.out.warn(f"{run.state_dir} has no plan yet, so apply makes one first.")
+        if names_none:
+            run.out.warn(f"{run.state_dir} has no plan yet, so apply makes one first.")
         return False
-    if not any(value or value == "" for value in planning.values()):
-        return True
-    return fleetbuild.read_plan(file).inventory != fleetbuild.default_inventory()
+    return names_none or fleetbuild.read_plan(file).inventory != fleetbuild.default_inventory()
 
 
 def _refuse_planning_options(run: Session, file: Path | str, **options_: Any) -> None:
