@@ -199,6 +199,7 @@ class Elf:
 
     def _dynamic_texts(self, *tags: int) -> tuple[str, ...]:
         rows, base = self._dynamic_rows
+        # The sum wraps around, as it does for the loader.
         places = ((base + value) % 2**64 for tag, value in rows if base is not None and tag in tags)
         return tuple(map(self.string, places))
 
@@ -298,7 +299,7 @@ class Elf:
 
     def string(self, offset: int) -> str:
         """Return the text at an offset in the file; empty if it does not end."""
-        offset = min(offset, len(self.data))  # the loader adds modulo 2**64, as callers do
+        offset = min(offset, len(self.data))  # find takes no larger number
         end = self.data.find(b"\0", offset, offset + _LONGEST_NAME)
         return self.data[offset:end].decode("utf-8", "replace") if end >= 0 else ""
 

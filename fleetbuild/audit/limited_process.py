@@ -196,7 +196,7 @@ def limit(seconds: int) -> None:
 
 def _used() -> int:
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return int(usage.ru_utime + usage.ru_stime) + 1  # limits are whole seconds
+    return int(usage.ru_utime + usage.ru_stime) + 1  # rounded up: limits are whole seconds
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

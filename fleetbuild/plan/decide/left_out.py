@@ -57,7 +57,8 @@ def nodes_without_build(
             without = group.members if choice is None else _with_oldest_libc(group)
             if why := render_not_buildable(package.recipe, recipe_input):
                 why = f"{package.name} {package.version} cannot be built for {group.name}: {why}."
-                problem = Problem(f"{why}{_no_wheel(choice)}", _published_instead(choice))
+                fix = _published_instead(choice).capitalize()
+                problem = Problem(f"{why}{_no_wheel(choice)}", fix)
                 blocked |= dict.fromkeys(without, problem)
             if source and source.crates_missing:
                 blocked |= dict.fromkeys(without, _without_crates(package, source, choice))
@@ -136,8 +137,8 @@ def _no_wheel(choice: PublishedChoice | None) -> str:
 
 def _published_instead(choice: PublishedChoice | None) -> str:
     if choice is None:
-        return "Take its published wheel, if it fits the node: build.policy: auto."
-    return "Name another version, or leave these nodes out with fleetbuild_skip: true."
+        return "take its published wheel, if it fits the node: build.policy: auto."
+    return "name another version, or leave these nodes out with fleetbuild_skip: true."
 
 
 def _without_recipe(package: Package, source: Source, choice: PublishedChoice | None) -> Problem:
