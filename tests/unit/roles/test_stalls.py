@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import subprocess
 import sys
@@ -88,6 +89,8 @@ def send(tmp_path: Path) -> Callable[..., Any]:
     return sent
 
 
+# Ansible's last way forgets an ssh that is killed while it writes to it (_send_initial_data).
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("method", ["sftp", "smart"])
 @pytest.mark.parametrize("answers", [0, 8])
 def test_a_transfer_that_stands_still_is_ended_at_once(
@@ -95,6 +98,7 @@ def test_a_transfer_that_stands_still_is_ended_at_once(
 ) -> None:
     with pytest.raises(stalls.Stalled, match=r"^n1 accepted sftp, and then nothing moved for 1 s"):
         send(answers, method=method)
+    gc.collect()  # here, so that no later test is told of it
     assert left_behind(tmp_path / "ssh", 1) == []
 
 
