@@ -103,12 +103,12 @@ def carry_out(run: Run, stages: Sequence[StageFunction] = STAGES) -> Result:
         except KeyboardInterrupt:
             run.journal.note("run ended", error="interrupted")
             building = _left_running(run)
-            continues = f" Builds continue on {fold(building)}." if building else ""
-            another = " An apply of another plan that builds there ends them." if building else ""
+            ended = "an apply of another plan that builds there ends them"
+            continues = f" Builds continue on {fold(building)}; {ended}." if building else ""
             raise Interrupted(
                 "Interrupted. No node is between two releases: each serves what it served before, "
                 f"or the new release.{continues}{_drained(run)}",
-                f"To continue from here: fleetbuild apply.{another}",
+                "To continue from here: fleetbuild apply",
             ) from None
         result = progress.result(run)
         run.state.save_result(result, started=run.started, release=run.plan.release)

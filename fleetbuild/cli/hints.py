@@ -77,12 +77,12 @@ class Hints:
         self._values |= {name: each for name, each in made.items() if not self._values.get(name)}
 
     def completed(self, text: str) -> str:
-        """Return the sentence with complete commands."""
+        """Return the sentence with complete commands; one at the end has no full stop behind it."""
         if "fleetbuild " not in text or self._root is None:
             return text
         for command in reversed(list(commands(text))):
-            words = self._completed(command.words)
-            text = f"{text[: command.start]}fleetbuild {words}{text[command.end :]}"
+            words, rest = self._completed(command.words), text[command.end :]
+            text = f"{text[: command.start]}fleetbuild {words}{rest if rest != '.' else ''}"
         return text
 
     def _completed(self, words: tuple[str, ...]) -> str:

@@ -27,4 +27,8 @@ def rollback(
                 return
         if not steps.agreed(run, "Roll back?", "fleetbuild rollback INVENTORY --yes", yes=yes):
             return
-        steps.run_task(run, fleet.rollback, failed="failed to roll back")
+        result = steps.run_task(run, fleet.rollback, failed="failed to roll back")
+        left = [node.node for node in result.nodes if node.state != "rolled_back"]
+        if 0 < len(left) < len(result.nodes):  # the others would go back one more
+            again = f"fleetbuild rollback INVENTORY --limit {','.join(left)}"
+            run.out.say(f"Next: fix the errors above, then roll back the rest alone: {again}")

@@ -59,7 +59,7 @@ def check_ending(report: CheckReport) -> list[str]:
     lines += [f"{kind} is judged as {meaning}." for kind, meaning in report.kinds.items()]
     counts = {verdict: _number(report, verdict) for verdict in VERDICT_WORDS}
     numbers = [f"{VERDICT_WORDS[name]} {number}" for name, number in counts.items() if number]
-    lines.append(f"Verdicts, one for each file and kind: {', '.join(numbers) or 'none'}.")
+    lines += [f"Verdicts, one for each file and kind: {', '.join(numbers)}."] if numbers else []
     if any(row.run_decides for row in report.rows):
         lines.append(
             "Add --emulate to run the undecided packages on the CPU of each kind, by QEMU."

@@ -245,8 +245,7 @@ def test_a_build_that_the_next_plan_does_not_need_is_ended_on_its_node(
     fleet.trouble["build.yml", "avx-1"] = "ctrl-c"
     with pytest.raises(Interrupted) as stopped:
         fleet.apply()
-    assert "Builds continue on avx-1, avx2-1." in stopped.value.message
-    assert stopped.value.fix.endswith("An apply of another plan that builds there ends them.")
+    assert "Builds continue on avx-1, avx2-1; an apply of another" in stopped.value.message
     fleet.trouble.clear()
     fleet.extravars.clear()
     other = three(artifact_key="a" * 32)

@@ -224,10 +224,12 @@ def test_a_rollback_with_nothing_to_switch_asks_nothing(
 
 def test_rollback_in_a_script_needs_yes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetbuild.fleet.Fleet.status", lambda *_, **__: {})
+    back = NodeResult(node="a", state="rolled_back"), NodeResult(node="b", state="unreachable")
     monkeypatch.setattr(
-        "fleetbuild.fleet.Fleet.rollback", lambda *_, **__: RunResult(plan_digest="")
+        "fleetbuild.fleet.Fleet.rollback", lambda *_, **__: RunResult(plan_digest="", nodes=back)
     )
-    assert run("rollback", FLEET, "--yes").exit_code == 0
+    done = run("rollback", FLEET, "--yes")  # a second time for all, a would go back one more
+    assert done.stdout.endswith(f"the rest alone: fleetbuild rollback {FLEET} --limit b\n")
     refused = run("rollback", FLEET, "-l", "avx2*", "--json")
     assert refused.exit_code == 2
     assert f"Run: fleetbuild rollback {FLEET} --yes --limit 'avx2*'" in refused.stderr

@@ -104,7 +104,7 @@ def test_a_command_in_a_message_parses_with_the_options_of_the_run(text: str) ->
         ),
         (
             "Go back with: fleetbuild rollback INVENTORY --limit n1.",
-            f"Go back with: fleetbuild rollback {INVENTORY} --limit n1 {CONFIG}{LOGINS}.",
+            f"Go back with: fleetbuild rollback {INVENTORY} --limit n1 {CONFIG}{LOGINS}",
         ),
         (
             "Next: fix it, then run again: fleetbuild apply",  # the saved plan has the rest
@@ -140,7 +140,7 @@ def test_a_cluster_is_named_where_a_command_asks_it() -> None:
 
 def test_a_list_of_hosts_keeps_its_comma() -> None:
     given = Hints(ROOT, {"inventory": "w07,"}).completed("run: fleetbuild status INVENTORY.")
-    assert given == "run: fleetbuild status 'w07,'."
+    assert given == "run: fleetbuild status 'w07,'"
 
 
 def test_a_run_without_an_inventory_takes_the_last_plans(
