@@ -358,7 +358,7 @@ def test_a_run_beside_another_wheel_decides_nothing_about_the_file_alone(index, 
     assert (row.verdict, row.evidence) == ("runs", "emulated")
 
 
-def test_a_run_that_could_not_start_is_no_evidence(index, dying, monkeypatch):
+def test_a_run_that_could_not_start_is_not_kept(index, dying, monkeypatch):
     native(index)
     steps = (
         (check_stack, "run_emulated", SandboxError("")),
