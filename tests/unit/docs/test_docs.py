@@ -65,7 +65,7 @@ def test_every_link_has_a_target(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page}: {target}"
 
 
-def test_times_and_sizes_in_the_pages_are_those_of_the_code() -> None:
+def test_times_and_sizes_in_the_pages_match_the_code() -> None:
     silence = wiring._SILENCE_FACTOR * TIMEOUT
     connect = connections({}, silence, Path())["ANSIBLE_TIMEOUT"]
     lease, slowest = wave._LEASE, wave._SLOWEST
