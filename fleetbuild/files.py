@@ -115,8 +115,13 @@ def raise_if_folder_is_full(folder: Path) -> None:
 
 def own_cache(name: str) -> Path:
     """Return a folder in this user's cache; ask `is_own` before reading its files."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    return (cache if cache.is_absolute() else Path.home() / ".cache") / "fleetbuild" / name
+    return own_folder("CACHE", ".cache") / "fleetbuild" / name
+
+
+def own_folder(kind: str, below_home: str) -> Path:
+    """Return this user's folder of a kind, as the XDG base directories say."""
+    named = Path(os.environ.get(f"XDG_{kind}_HOME") or "")
+    return named if named.is_absolute() else Path.home() / below_home
 
 
 def make_cache(folder: Path) -> None:

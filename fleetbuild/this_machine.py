@@ -6,17 +6,18 @@ an `InstalledRelease`. No SSH and no root: a user's own releases live in the use
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetbuild.errors import BlockedError, UsageError
-from fleetbuild.files import own_cache
+from fleetbuild.files import own_cache, own_folder, remove_old
 from fleetbuild.foreign_settings import user_name
 
 if TYPE_CHECKING:
@@ -54,10 +55,9 @@ def is_this_machine(source: str) -> bool:
     return bool(names) and list(local_hosts(source)) == names
 
 
-def users_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of this user's own releases: $XDG_DATA_HOME or ~/.local/share."""
-    data = Path(environ.get("XDG_DATA_HOME") or "")
-    return (data if data.is_absolute() else Path.home() / ".local" / "share") / "fleetbuild"
+def users_folder() -> Path:
+    """Return the folder of this user's own releases."""
+    return own_folder("DATA", ".local/share") / "fleetbuild"
 
 
 def with_users_folder(config: Config, inventory: Inventory, *, may_become: bool) -> Config:
@@ -89,6 +89,21 @@ def may_write(path: Path) -> bool:
     return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
 
+def compiled_folders(folder: str) -> dict[str, str]:
+    """Return the folders below this one for what packages compile as they run, by variable.
+
+    Code for one GPU or CPU runs on another and computes wrong, or dies: in a folder that nodes
+    share, each group and each release has folders of its own.
+    """
+    return {
+        "TRITON_CACHE_DIR": f"{folder}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+        "TORCH_EXTENSIONS_DIR": f"{folder}/extensions",
+        "CUDA_CACHE_PATH": f"{folder}/cuda",
+        "NUMBA_CACHE_DIR": f"{folder}/numba",
+    }
+
+
 @dataclass(frozen=True)
 class InstalledRelease:
     """The current release of a name on this machine."""
@@ -99,41 +114,25 @@ class InstalledRelease:
     current: Path  # the link to the current release
     group: str
 
+    compiled_below = staticmethod(compiled_folders)  # for a start that keeps them elsewhere
+
     @property
     def environment(self) -> dict[str, str]:
         """The variables that an activated environment has, without PATH."""
         named = {"VIRTUAL_ENV": str(self.path), "FLEETBUILD_RELEASE": f"{self.name}/{self.id}"}
-        return {**named, **compiled_folders(f"{own_cache('compiled')}/{self.group}/{self.id}")}
+        return {**named, **compiled_folders(str(self._compiled))}
 
-    def compiled_below(self, folder: str) -> dict[str, str]:
-        """Return the caches of what names the link `current`, and so outlives the release."""
-        return compiled_folders(f"{folder}/{self.group}")
+    @property
+    def _compiled(self) -> Path:
+        return own_cache("compiled") / self.group / self.id
 
-    def search_path(self, before: str | None = None) -> str:
-        """Return PATH with the release's programs first."""
-        return os.pathsep.join((str(self.path / "bin"), before or os.defpath))
-
-    def has_module(self, name: str) -> bool:
-        """Whether an importable package of this name is installed in the release."""
-        return any(self.path.glob(f"lib/python*/site-packages/{name}"))
-
-
-_COMPILED = {
-    "TRITON_CACHE_DIR": "triton",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
-    "TORCH_EXTENSIONS_DIR": "extensions",
-    "CUDA_CACHE_PATH": "cuda",
-    "NUMBA_CACHE_DIR": "numba",
-}
-
-
-def compiled_folders(folder: str) -> dict[str, str]:
-    """Return the folders below this one for what packages compile as they run, by variable.
-
-    Code for one GPU or CPU runs on another and computes wrong, or dies: in a folder that nodes
-    share, each group and each release has folders of its own.
-    """
-    return {variable: f"{folder}/{name}" for variable, name in _COMPILED.items()}
+    def remove_old_caches(self) -> None:
+        """Remove caches of releases that this user did not use for 30 days; this one is in use."""
+        folder = own_cache("compiled")
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_uid == os.geteuid():  # no link of another user, for root
+                remove_old(folder.glob("*/*"), days=30)
+                os.utime(self._compiled)
 
 
 def installed_release(name: str = "default", paths: Sequence[str] = ()) -> InstalledRelease:

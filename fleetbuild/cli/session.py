@@ -58,33 +58,27 @@ class Session:
             return
         if isinstance(problem, KeyboardInterrupt):
             problem = Interrupted("Interrupted.", "Run the same command again.")
-        if isinstance(problem, FleetbuildError):
-            self._report(problem)
         elif isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
             where = problem.filename or self.state_dir
-            self._report(
-                FleetbuildError(
-                    f"The disk of this machine is full: {where} was not written.",
-                    f"Free space (df -h {shlex.quote(str(self._existing(where)))}) or name another"
-                    f" {'--state-dir' if self._is_in_state(str(where)) else 'folder'}, then run the"
-                    " same command again; finished work is kept.",
-                )
+            problem = FleetbuildError(
+                f"The disk of this machine is full: {where} was not written.",
+                f"Free space (df -h {shlex.quote(str(self._existing(where)))}) or name another"
+                f" {'--state-dir' if self._is_in_state(str(where)) else 'folder'}, then run the"
+                " same command again; finished work is kept.",
             )
         elif isinstance(problem, OSError) and self._is_in_state(problem.filename):
-            self._report(
-                UsageError(
-                    f"{problem.filename} cannot be used: {problem.strerror}.",
-                    f"See what it is (ls -ld {problem.filename}), move it away, and run the same"
-                    " command again.",
-                )
+            problem = UsageError(
+                f"{problem.filename} cannot be used: {problem.strerror}.",
+                f"See what it is (ls -ld {problem.filename}), move it away, and run the same"
+                " command again.",
             )
         elif isinstance(problem, RuntimeError) and str(problem) == _HOMELESS:
-            self._report(
-                UsageError(
-                    f"HOME is not set, and no home folder is known for the user {os.geteuid()}.",
-                    "Name a folder of your own: HOME=FOLDER fleetbuild …",
-                )
+            problem = UsageError(
+                f"HOME is not set, and no home folder is known for the user {os.geteuid()}.",
+                "Name a folder of your own: HOME=FOLDER fleetbuild …",
             )
+        if isinstance(problem, FleetbuildError):
+            self._report(problem)
         elif problem is not None:
             self._unexpected(problem)
         raise typer.Exit(self.exit_code)

@@ -91,11 +91,11 @@ def _load(modules: Sequence[str]) -> None:
 def release_here(name: str, config: Path | None) -> InstalledRelease:
     """Return the current release on this machine, by fleetbuild.yml if it names an install path."""
     file = config or fleetbuild.find_config(fleetbuild.THIS_MACHINE)
-    paths = []
-    if file:
-        install = fleetbuild.load_config(file).install
-        paths = [install.path] if "path" in install.model_fields_set else []
-    return fleetbuild.installed_release(name, paths)
+    install = fleetbuild.load_config(file).install if file else None
+    paths = [install.path] if install and "path" in install.model_fields_set else []
+    installed = fleetbuild.installed_release(name, paths)
+    installed.remove_old_caches()
+    return installed
 
 
 def _of_last_plan(run: Session, nodes: NodeOptions) -> tuple[str, NodeOptions]:

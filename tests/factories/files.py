@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+import pytest
+
 from fleetbuild.models import Plan
 from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.wheels import Store
@@ -150,6 +152,16 @@ def only(folder: Path, cache: Path) -> IndexSettings:
     """Settings that know this folder of files and nothing else."""
     values = {"UV_FIND_LINKS": str(folder), "UV_NO_INDEX": "1", "UV_CACHE_DIR": str(cache)}
     return IndexSettings(values)
+
+
+def be_only_index(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go to the folder above these files, where pip's settings know them and nothing else."""
+    here = files.parent
+    (here / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(here / "pip.conf"))
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("UV_CACHE_DIR", str(here / "cache"))
+    monkeypatch.chdir(here)
 
 
 def nest(folder: Path, depth: int, name: str = "d", owner: int = -1) -> None:

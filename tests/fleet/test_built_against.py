@@ -6,7 +6,6 @@ imports it while it is built, and its recipe brings a file, a patch and a settin
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from fleetbuild import Event, Fleet, Plan, Result
+from tests.factories.files import git, make_repository
 
 pytestmark = pytest.mark.network
 
@@ -136,19 +136,6 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def git(folder: Path, *arguments: str) -> None:
-    who = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
-    environment = {**os.environ, **dict.fromkeys(who, "nobody"), "GIT_ALLOW_PROTOCOL": "file"}
-    subprocess.run(["git", *arguments], cwd=folder, env=environment, check=True)
-
-
-def repository(folder: Path, files: dict[str, str]) -> Path:
-    git(write(folder, files), "init", "-q")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "one")
-    return folder
-
-
 def project(name: str, version: str, needs: str, *, own_backend: bool = False) -> str:
     backend = "backend" if own_backend else "setuptools.build_meta"
     path = 'backend-path = ["."]' if own_backend else ""
@@ -158,8 +145,8 @@ def project(name: str, version: str, needs: str, *, own_backend: bool = False) -
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     site = tmp_path_factory.mktemp("built-against")
-    repository(site / "forge" / "forty", {"forty.h": "#define FORTY 40\n"})
-    base = repository(
+    make_repository(site / "forge" / "forty", {"forty.h": "#define FORTY 40\n"})
+    base = make_repository(
         site / "forge" / "base",
         {
             "pyproject.toml": project("fb-base", "1.0", '["packaging"]'),
@@ -279,13 +266,3 @@ def test_a_second_plan_builds_nothing(made: Made) -> None:
     again = Fleet(made.site / "inventory.yml", state_dir=made.site / "state").plan()
     assert (again.summary.wheels_to_build, again.summary.nodes_to_change) == (0, 0)
     assert [wheel.action for wheel in again.groups[0].wheels] == ["reuse"] * 3
-
-
-def test_a_patch_that_does_not_apply_is_named(made: Made) -> None:
-    (made.site / "recipes" / "patches" / "add.patch").write_text(PATCH.replace("ADD 0", "ADD 7"))
-    fleet = Fleet(made.site / "inventory.yml", state_dir=made.site / "state")
-    result = fleet.apply(fleet.plan())
-    told = {wheel.package: wheel for wheel in result.wheels}
-    assert (told["fb-base"].state, told["fb-upper"].state) == ("reused", "failed")
-    assert "The patch add.patch does not apply" in str(told["fb-upper"].reason)
-    assert result.exit_code == 5

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,11 +49,27 @@ class Shell:
         self.said = done.stdout + done.stderr
         assert done.returncode == code, "\n".join((*self.told, self.said))
 
-    def paste(self, name: str, code: int = 0) -> None:
-        """Run the one command of this name that was printed, as it was printed."""
+    def printed(self, name: str) -> str:
+        """Return the one command of this name that was printed."""
         printed = {self.said[found.start : found.end] for found in commands(self.said)}
         (command,) = [each for each in printed if each.split()[1] == name]
-        self.run(command, code)
+        return command
+
+    def paste(self, name: str, code: int = 0) -> None:
+        """Run the one command of this name that was printed, as it was printed."""
+        self.run(self.printed(name), code)
+
+    def wait_until_free(self, free: Callable[[], object]) -> None:
+        """Paste apply with --wait, as its hint says, and free the node once it waits."""
+        words = ["bash", "-c", f"exec {self.printed('apply')} --wait 2>&1"]
+        with subprocess.Popen(
+            words, cwd=self.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+        ) as apply:
+            told = iter(apply.stdout or ())
+            assert any("Waiting for it to end." in line for line in told)
+            free()
+            self.said = "".join(told)
+        assert apply.returncode == 0, self.said
 
     def connect_once(self) -> None:
         """Paste each ssh command in turn, and answer it as someone who knows the fingerprint."""
@@ -137,8 +154,7 @@ def test_a_fleets_story_told_by_pasting(shell: Shell) -> None:
     shell.hold("two")
     shell.paste("apply", 6)
     (remove,) = re.findall(r"at once with: (rm \S+)", shell.said)
-    shell.lab.exec("two", remove, user="fleet", check=True)
-    shell.paste("apply")
+    shell.wait_until_free(lambda: shell.lab.exec("two", remove, user="fleet", check=True))
     shell.serves("2.0", "2.0")
 
     shell.run(f"fleetbuild apply 'early plan.json' {OPTIONS}", 9)

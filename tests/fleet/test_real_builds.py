@@ -190,12 +190,3 @@ def test_the_wheel_pins_the_packages_that_it_was_built_against(made: Made) -> No
             (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
             lines = wheel.read(name).decode().splitlines()
         assert [line for line in lines if line.startswith("Requires-Dist: torch")] == pins
-
-
-def test_a_second_apply_changes_nothing(made: Made) -> None:
-    fleet = fleetbuild.Fleet(made.inventory, config=made.release.config, state_dir=made.state)
-    plan = fleet.plan()
-    assert plan.summary.wheels_to_build == plan.summary.nodes_to_change == 0
-    result = fleet.apply(plan)
-    assert not result.changed
-    assert {node.state for node in result.nodes} == {"up_to_date"}

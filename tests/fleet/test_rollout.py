@@ -116,18 +116,6 @@ def last_of(plan: Plan) -> str:
     return plan.groups[0].nodes[-1]
 
 
-def test_a_first_install_that_stops_leaves_no_release_behind(fleet: Fleet) -> None:
-    plan = fleet.plan("1.0")
-    broken = last_of(plan)
-    fleet.lab.exec(broken, "touch /etc/breaks-1.0", check=True)
-    result = fleet.apply(plan, rollback_on_failure=True)
-    fleet.lab.exec(broken, "rm /etc/breaks-1.0", check=True)
-    assert states(result) == {**dict.fromkeys(NODES, "rolled_back"), broken: "verify_failed"}
-    assert (fleet.serving(), result.exit_code) == (["", "", ""], 7)
-    status = fleetbuild.Fleet(fleet.inventory, state_dir=fleet.folder / "state").status()
-    assert not [name for name, said in status.items() if said.drift not in (None, "none")], status
-
-
 def test_hooks_run_around_each_switch_and_nowhere_else(fleet: Fleet) -> None:
     log = fleet.folder / "after"
     plan = fleet.plan(

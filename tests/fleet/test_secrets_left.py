@@ -158,22 +158,13 @@ def controller(place: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_controller_killed_during_rendering_leaves_no_file(
-    place: Path, controller: subprocess.Popen[bytes]
+@pytest.mark.parametrize("during", ["render.json", "sleep\x004712"], ids=["rendering", "a task"])
+def test_a_killed_controller_leaves_no_process_and_no_file(
+    place: Path, controller: subprocess.Popen[bytes], during: str
 ) -> None:
     mine = f"HOME={place}/home"
-    await_true(lambda: any("render.json" in line for line in processes(mine)))
-    controller.send_signal(signal.SIGKILL)
-    await_true(lambda: not processes(mine), 15)
-    await_true(lambda: left(place) == [], 5)
-
-
-def test_a_controller_killed_during_a_task_leaves_no_process_and_no_file(
-    place: Path, controller: subprocess.Popen[bytes]
-) -> None:
-    mine = f"HOME={place}/home"
-    await_true(lambda: any("sleep\x004712" in line for line in processes(mine)))
-    assert left(place) == []  # not even while the run lasts
+    await_true(lambda: any(during in line for line in processes(mine)))
+    assert during == "render.json" or left(place) == []  # not even while the task lasts
     controller.send_signal(signal.SIGKILL)
     await_true(lambda: not processes(mine), 15)
     await_true(lambda: left(place) == [], 5)

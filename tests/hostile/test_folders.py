@@ -84,7 +84,7 @@ def test_a_link_on_a_node_is_refused(root, victim, name):
     assert victim.read_text() == "as it was"
 
 
-@pytest.mark.parametrize("name", ["", "releases", "releases/r1"])
+@pytest.mark.parametrize("name", ["", "releases", "releases/r1", ".wheels"])
 @pytest.mark.parametrize("mode", [0o775, 0o757])
 def test_a_folder_on_a_node_that_others_write_is_refused(root, name, mode):
     path = Path(root.path, name)

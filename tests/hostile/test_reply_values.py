@@ -364,30 +364,25 @@ def test_a_folder_that_the_shell_of_a_node_names_is_absolute_and_plain(path: str
     assert asked[0]["wrap_async"] is True
 
 
+class Failing(node_module.NodeModule):  # type: ignore[misc, name-defined]
+    """A module whose execution on the node ends with an error."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._task = SimpleNamespace(action="fleetbuild.core.build", async_val=0)
+        self._connection, self._error = SimpleNamespace(transport="local"), error
+
+    def _execute_module(self, **_: Any) -> dict[str, Any]:
+        raise self._error
+
+
 def test_a_reply_that_fills_the_memory_fails_the_node() -> None:
-    class Action(node_module.NodeModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            self._task = SimpleNamespace(action="fleetbuild.core.build", async_val=0)
-            self._connection = SimpleNamespace(transport="local")
-
-        def _execute_module(self, **_: Any) -> dict[str, Any]:
-            raise MemoryError
-
-    found = Action().ask({}, {"inventory_hostname": "h1"})
+    found = Failing(MemoryError()).ask({}, {"inventory_hostname": "h1"})
     assert "more than fleetbuild reads" in found["msg"]
 
 
 @pytest.mark.parametrize("kind", [errors.AnsibleError, errors.AnsibleConnectionFailure])
 def test_an_error_of_ansible_quotes_little_of_what_a_node_printed(kind: type[Exception]) -> None:
-    class Action(node_module.NodeModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            self._task = SimpleNamespace(action="fleetbuild.core.build", async_val=0)
-            self._connection = SimpleNamespace(transport="local")
-
-        def _execute_module(self, **_: Any) -> dict[str, Any]:
-            raise kind("x" * 10**7)  # as for a command that ends with 255
-
-    with pytest.raises(kind) as error:
-        Action().ask({}, {"inventory_hostname": "h1"})
+    with pytest.raises(kind) as error:  # as for a command that ends with 255
+        Failing(kind("x" * 10**7)).ask({}, {"inventory_hostname": "h1"})
     assert type(error.value) is kind
     assert str(error.value) == "x" * replies.TEXT

@@ -16,7 +16,7 @@ from fleetbuild.plan.resolve import sandbox
 from fleetbuild.plan.resolve.backend import ask_backend
 from fleetbuild.plan.resolve.sandbox import SandboxError, why_unavailable
 from fleetbuild.store.wheels import Store
-from tests.factories.files import make_wheel, only, own_backend
+from tests.factories.files import be_only_index, make_wheel, only, own_backend
 from tests.factories.fleets import facts, inventory
 
 CANARY = "canary-7f3a"
@@ -92,14 +92,9 @@ def site(tmp_path, monkeypatch, listener):
             "PKG-INFO": "Metadata-Version: 2.1\nName: evil\n",
         },
     )
-    conf = tmp_path / "pip.conf"
-    conf.write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    be_only_index(files, monkeypatch)
     monkeypatch.setenv("SSH_AUTH_SOCK", f"/tmp/{CANARY}")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -119,16 +119,6 @@ def test_uv_takes_no_settings_from_a_folder_where_others_write(
     assert planned(settings) == before
 
 
-def test_uv_starts_no_python_of_a_folder_where_others_write(common, settings, tmp_path):
-    mark = tmp_path / "mark"
-    program = f"#!/bin/sh\necho $0 >> {mark}\n"
-    files = {".venv/bin/python": program, ".venv/bin/python3": program, ".venv/pyvenv.cfg": ""}
-    before = planned(settings)
-    plant(files, [common, common / "tmp", common / "work"], tmp_path / "mallory")
-    assert planned(settings) == before
-    assert not mark.exists()
-
-
 @pytest.mark.parametrize(
     "variable",
     [

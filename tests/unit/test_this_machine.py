@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from typer.testing import CliRunner, Result
 import fleetbuild
 from fleetbuild import this_machine
 from fleetbuild.cli import app
+from fleetbuild.cli.commands.env import Format, _place
 from fleetbuild.models import Become, Config, Inventory, Login, Node
 from fleetbuild.this_machine import (
     default_inventory,
@@ -36,7 +39,8 @@ HERE = Inventory(
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user with a home, without rights to write anywhere else."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    for name in ("DATA", "CACHE", "CONFIG"):
+        monkeypatch.delenv(f"XDG_{name}_HOME", raising=False)
     monkeypatch.setattr(this_machine, "may_write", lambda path: path.is_relative_to(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path / ".local/share/fleetbuild"
@@ -191,7 +195,7 @@ def test_run_takes_the_install_path_of_fleetbuild_yml(cli: Cli, user: Path, tmp_
     assert missing.endswith("fleetbuild apply --package NAME==VERSION --config fleetbuild.yml\n")
 
 
-def test_env_is_for_shells_units_and_notebooks(cli: Cli, user: Path) -> None:
+def test_env_is_for_shells(user: Path) -> None:
     made = release(user)
     asked = f'PYTHONHOME=/x; export PYTHONHOME; eval "$({sys.executable} -E -m fleetbuild env)"'
     home = user.parents[2]
@@ -204,45 +208,61 @@ def test_env_is_for_shells_units_and_notebooks(cli: Cli, user: Path) -> None:
         cwd=home,
     )
     assert shell.stdout == f"hi from {made}\nunset\n"
+
+
+def test_a_unit_and_a_kernel_take_the_caches_of_the_release_that_is_current_when_they_start(
+    cli: Cli, user: Path, tmp_path: Path
+) -> None:
+    first = release(user)
     unit = cli("env", "--format", "systemd").stdout.splitlines()
     assert unit[0] == "[Service]"
     assert unit[1] == f'Environment="PATH={user}/current/bin:/usr/local/bin:/usr/bin:/bin"'
-    assert 'Environment="CUDA_CACHE_PATH=%C/%N/unknown/cuda"' in unit
-    assert unit[-1] == "CacheDirectory=%N"
-    kernel = cli("env", "--format", "jupyter")
-    assert kernel.returncode == 2
-    assert "This release lacks ipykernel" in kernel.stderr
-    (made / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
-    kernel = cli("env", "--format", "jupyter")
-    assert json.loads(kernel.stdout)["argv"][0] == f"{user}/current/bin/python"
-    assert not kernel.stderr
+    assert 'Environment="CUDA_CACHE_PATH=%C/%N/%H/current/cuda"' in unit
+    assert "CacheDirectory=%N/%H" in unit
+    (first / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
+    kernel = json.loads(cli("env", "--format", "jupyter").stdout)
+    ipython = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    assert kernel["argv"][-5:] == ipython
+    cache = tmp_path / "made by systemd"
+    cache.mkdir()
+    for made in (first, first, release(user, release_id="0a2b")):
+        (user / "current").unlink()
+        (user / "current").symlink_to(made)
+        start = unit[-1].removeprefix("ExecStartPre=").replace("%C/%N/%H", str(cache))
+        subprocess.run(shlex.split(start.replace("$$", "$")), check=True, cwd="/")
+        (cache / "current" / "triton").mkdir(exist_ok=True)
+        assert (cache / "current").resolve().name == made.name
+        assert sorted(path.name for path in cache.iterdir()) == [made.name, "current"]
+        shown = [*kernel["argv"][:-5], "sh", "-c", "echo $VIRTUAL_ENV $TRITON_CACHE_DIR"]
+        ran = subprocess.run(shown, check=True, capture_output=True, text=True, cwd=tmp_path)
+        folder = tmp_path / f".cache/fleetbuild/compiled/unknown/{made.name}/triton"
+        assert ran.stdout == f"{made} {folder}\n"
 
 
-@pytest.mark.parametrize("uid", [0, 1000])
 def test_env_writes_where_systemd_and_jupyter_read(
-    user: Path, monkeypatch: pytest.MonkeyPatch, uid: int
+    user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (release(user) / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
-    written: dict[str, str] = {}
-    monkeypatch.setattr("os.geteuid", lambda: uid)
-    monkeypatch.setattr(Path, "write_text", lambda at, text, **_: written.update({str(at): text}))
-    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
+    made = release(user)
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() or 1000)
 
     def env(*words: str) -> Result:
         return CliRunner().invoke(app, ["env", *words])
 
-    unit = env("--format", "systemd", "--install", "train")
+    lacking = env("--format", "jupyter", "--install", "fleet")
+    assert lacking.exit_code == 2
+    assert "This release lacks ipykernel" in lacking.stderr
+    (made / "lib/python3.11/site-packages/ipykernel").mkdir(parents=True)
+    drop_in = Path.home() / ".config/systemd/user/train.service.d/fleetbuild.conf"
+    kernel = Path.home() / ".local/share/jupyter/kernels/fleet/kernel.json"
+    assert not kernel.parent.exists()
+    said = env("--format", "systemd", "--install", "train").stdout
+    assert f"Wrote {drop_in}.\nNext: systemctl --user " in said
+    assert drop_in.read_text() == env("--format", "systemd").stdout
     assert env("--format", "jupyter", "--install", "fleet").exit_code == 0
-    home = Path.home()
-    places = (
-        ["/etc/systemd/system", "/usr/local/share"]
-        if uid == 0
-        else [f"{home}/.config/systemd/user", f"{home}/.local/share"]
-    )
-    drop_in = f"{places[0]}/train.service.d/fleetbuild.conf"
-    assert list(written) == [drop_in, f"{places[1]}/jupyter/kernels/fleet/kernel.json"]
-    assert written[drop_in].startswith("[Service]\n")
-    assert f"Wrote {drop_in}.\nNext: systemctl {'' if uid == 0 else '--user '}" in unit.stdout
+    assert kernel.read_text() == env("--format", "jupyter").stdout
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert str(_place(Format.SYSTEMD, "a.timer")).startswith("/etc/systemd/system/a.timer.d/")
+    assert str(_place(Format.JUPYTER, "b")).startswith("/usr/local/share/jupyter/kernels/b/")
 
 
 @pytest.mark.parametrize(
@@ -287,3 +307,14 @@ def test_what_packages_compile_is_kept_by_group_and_release(
     }
     assert first["CUDA_CACHE_PATH"] != folders["sm90-avx512-cp311"]["CUDA_CACHE_PATH"]
     assert "compiled/unknown/0a1b" in folders["../up"]["CUDA_CACHE_PATH"]
+
+
+def test_caches_of_releases_that_nobody_ran_for_30_days_are_removed(cli: Cli, user: Path) -> None:
+    release(user)
+    caches = user.parents[2] / ".cache/fleetbuild/compiled"
+    for folder, days in (("sm86/0001", 31), ("unknown/0a1b", 29)):
+        (caches / folder / "triton").mkdir(parents=True)
+        os.utime(caches / folder, (time.time() - days * 86400,) * 2)
+    cli("run", "--", "true")
+    assert list(caches.glob("*/*")) == [caches / folder]
+    assert (caches / folder).stat().st_mtime > time.time() - 3600

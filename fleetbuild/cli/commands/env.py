@@ -1,7 +1,7 @@
 """`fleetbuild env`: print how shells, services and notebooks use the release on this machine.
 
 A shell keeps the release that it began with. A unit and a kernel are written once and started
-often, so they name the link `current`, which leads to the release that is current when they start.
+often: each start takes the release that is current then, and its caches.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ import json
 import os
 import re
 import shlex
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fleetbuild import UsageError
+import fleetbuild
 from fleetbuild.cli import options
 from fleetbuild.cli.commands.run import Release
 from fleetbuild.cli.session import Session
-
-if TYPE_CHECKING:
-    from fleetbuild import InstalledRelease
 
 
 class Format(StrEnum):
@@ -68,12 +66,14 @@ def env(
         from fleetbuild.cli import steps
 
         installed = steps.release_here(release, config)
-        if format == Format.JUPYTER and not installed.has_module("ipykernel"):
-            raise UsageError(
+        if format == Format.JUPYTER and not any(
+            installed.path.glob("lib/python*/site-packages/ipykernel")
+        ):
+            raise fleetbuild.UsageError(
                 "This release lacks ipykernel, so Jupyter cannot start it as a kernel.",
                 "Add it under packages: in fleetbuild.yml, then run: fleetbuild apply INVENTORY",
             )
-        text = _TEXTS[format](installed)
+        text = _TEXTS[format](installed, config or fleetbuild.find_config(fleetbuild.THIS_MACHINE))
         if install is None:
             run.out.text(text)
             return
@@ -82,7 +82,7 @@ def env(
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         except (PermissionError, NotADirectoryError) as problem:
-            raise UsageError(
+            raise fleetbuild.UsageError(
                 f"{file} cannot be written: {problem.strerror}.",
                 "Leave out --install to print the file, and write it where you may.",
             ) from None
@@ -95,12 +95,12 @@ def env(
 def _place(format_: Format, name: str) -> Path:
     """Return the file from which systemd or Jupyter reads these settings."""
     if format_ == Format.SHELL:
-        raise UsageError(
+        raise fleetbuild.UsageError(
             "--install goes with --format systemd and --format jupyter.",
             'For shells, add this line to ~/.profile: eval "$(fleetbuild env)"',
         )
     if not re.fullmatch(r"[A-Za-z0-9][\w.@-]*", name, re.ASCII):
-        raise UsageError(
+        raise fleetbuild.UsageError(
             f"{name!r} is not a name for a unit or a kernel.", "Use letters, digits, -, _ and dots."
         )
     root = os.geteuid() == 0
@@ -114,37 +114,37 @@ def _place(format_: Format, name: str) -> Path:
     return folder / f"{unit}.d" / "fleetbuild.conf"
 
 
-def _shell_exports(release: InstalledRelease) -> str:
+def _shell_exports(release: fleetbuild.InstalledRelease, _: Path | None) -> str:
     """Return lines for `eval "$(fleetbuild env)"` in any POSIX shell."""
     lines = [f"export {key}={shlex.quote(value)}" for key, value in release.environment.items()]
     programs = shlex.quote(str(release.path / "bin"))
     return "\n".join((*lines, f'export PATH={programs}:"$PATH"', "unset PYTHONHOME")) + "\n"
 
 
-def _systemd_lines(release: InstalledRelease) -> str:
+def _systemd_lines(release: fleetbuild.InstalledRelease, _: Path | None) -> str:
     """Return the lines of a unit, or of a drop-in."""
-    search = os.pathsep.join((f"{release.current}/bin", "/usr/local/bin:/usr/bin:/bin"))
-    values = {"PATH": search, "VIRTUAL_ENV": str(release.current)}
-    # In a unit, % begins a specifier: %C/%N is the cache of this unit, which CacheDirectory makes.
-    values = {key: value.replace("%", "%%") for key, value in values.items()}
-    values |= release.compiled_below("%C/%N")
+    current = str(release.current).replace("%", "%%")
+    search = os.pathsep.join((f"{current}/bin", "/usr/local/bin:/usr/bin:/bin"))
+    # In a unit, % begins a specifier: %C/%N is the cache of this unit, and %H the node, since nodes
+    # may share a home. Only processes of this unit use this folder, and none runs before the start.
+    folder = "%C/%N/%H"
+    start = (
+        f'cd "{folder}" && id=$$(basename $$(readlink {current})) && mkdir -p $$id && ln -sfn $$id'
+        " current && find . -mindepth 1 -maxdepth 1 -type d ! -name $$id -exec rm -rf {} +"
+    )
+    values = {"PATH": search, "VIRTUAL_ENV": current, **release.compiled_below(f"{folder}/current")}
     lines = [f'Environment="{key}={value}"' for key, value in values.items()]
-    return "\n".join(("[Service]", *lines, "CacheDirectory=%N")) + "\n"
+    last = ("CacheDirectory=%N/%H", f"ExecStartPre=/bin/sh -c '{start}'")
+    return "\n".join(("[Service]", *lines, *last)) + "\n"
 
 
-def _kernel_json(release: InstalledRelease) -> str:
+def _kernel_json(release: fleetbuild.InstalledRelease, config: Path | None) -> str:
     """Return a kernel.json, for a folder of Jupyter's kernels."""
-    python = str(release.current / "bin" / "python")
-    kernel = {
-        "argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "display_name": f"fleetbuild {release.name}",
-        "language": "python",
-        "env": {
-            "VIRTUAL_ENV": str(release.current),
-            **release.compiled_below("${HOME}/.cache/fleetbuild/compiled"),
-        },
-    }
-    return json.dumps(kernel, indent=2) + "\n"
+    run = [sys.executable, "-P", "-m", "fleetbuild", "run", "--release", release.name]
+    run += ["--config", str(config.absolute())] if config else []
+    ipython = ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    named = {"display_name": f"fleetbuild {release.name}", "language": "python"}
+    return json.dumps({"argv": [*run, "--", *ipython], **named}, indent=2) + "\n"
 
 
 _TEXTS = {

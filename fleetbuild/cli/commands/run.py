@@ -34,7 +34,7 @@ def run(
         from fleetbuild.cli import steps
 
         installed = steps.release_here(release, config)
-        path = installed.search_path(os.environ.get("PATH"))
+        path = f"{installed.path}/bin:{os.environ.get('PATH') or os.defpath}"
         environment = {**os.environ, **installed.environment, "PATH": path}
         environment.pop("PYTHONHOME", None)
         program = shutil.which(command[0], path=path)

@@ -423,14 +423,13 @@ class _Checker:
         """Run a file on the CPU of a kind, and return the results with how that went."""
         use = self._hash_of_use(file)
         self._progress(f"running {file.name} {file.version} on {kind.name}")
-        failed = False  # such as without a sandbox: the next check tries again
         try:
             environment = self._environment(closure)
             wheel = self._store.fetch(file)
             given = self._use if use else ""
             verdict = run_emulated(kind, file.name, wheel, environment, given)
         except (SandboxError, FleetbuildError) as problem:
-            failed, verdict = True, undecided(f"it could not be run: {problem}")
+            verdict = undecided(f"it could not be run: {problem}")
         run = EmulatedRun(
             cpu=qemu_cpu_of(kind),
             qemu=qemu_version(),
@@ -441,10 +440,8 @@ class _Checker:
             use=use,
             verdict=verdict,
         )
-        known = known.with_run(run)
-        if not failed:
-            self._known[file.sha256] = known
-            self._results.keep(known)
+        self._known[file.sha256] = known = known.with_run(run)
+        self._results.keep(known)
         return known
 
     def _environment(self, closure: Sequence[LockedFile]) -> Path:

@@ -219,7 +219,7 @@ class Results:
         return tuple(sorted(found, key=lambda pair: pair[0], reverse=True))
 
     def keep(self, results: FileResults) -> None:
-        """Write the results about a file."""
+        """Write the results about a file; the next check tries again what decided nothing."""
         shipped = shipped_runs().get(results.sha256)
         runs = [
             run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 import pytest
@@ -22,6 +21,7 @@ from fleetbuild.plan.decide.wheels.draft import PlanDraft
 from fleetbuild.plan.document.serialize import dump_plan
 from fleetbuild.plan.explain import explain_group, explain_node
 from fleetbuild.recipes import known_recipes
+from tests.extensions.catalogue.test_partition import partitions
 from tests.factories.data import seed_fleet
 from tests.factories.fleets import drafted, facts, package, planned, python, recipe_of
 
@@ -81,17 +81,6 @@ packages = st.sampled_from(
 )
 
 
-def ways_to_part(parts: Sequence[Part]) -> Iterator[list[tuple[Part, ...]]]:
-    if not parts:
-        yield []
-        return
-    first, *rest = parts
-    for smaller in ways_to_part(rest):
-        yield [(first,), *smaller]
-        for number, block in enumerate(smaller):
-            yield [*smaller[:number], (first, *block), *smaller[number + 1 :]]
-
-
 def parts_of(fleet: dict[str, Facts], chosen: Any, settings_: Config) -> list[Part]:
     plain = settings_.model_copy(
         update={"grouping": settings_.grouping.model_copy(update={"max_wheel_sets": None})}
@@ -116,7 +105,7 @@ def test_merging_is_optimal_up_to_eight_groups(fleet, chosen, wish):
     parts = parts_of(fleet, chosen, settings_)[:8]
     pricing = Pricing([each.recipe for each in chosen], settings_, lambda _: None)
     best: dict[int, float] = {}
-    for sets in ways_to_part(parts):
+    for sets in partitions(parts):
         costs = [pricing.price(each) for each in sets]
         if None not in costs:
             best[len(sets)] = min(best.get(len(sets), math.inf), math.fsum(costs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from fleetbuild.extensions.catalogue.partition import EXACT, Partition, cheapest
 Price = Callable[[tuple[int, ...]], float | None]
 
 
-def partitions(parts: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
+def partitions(parts: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
     """Every way to put these parts into sets."""
     if not parts:
         yield []

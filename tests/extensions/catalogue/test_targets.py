@@ -19,7 +19,7 @@ from fleetbuild.plan.decide.resolution import Source
 from fleetbuild.plan.document.fingerprint import changes_since_plan
 from fleetbuild.plan.explain import explain_group, explain_node
 from fleetbuild.plan.plan_fleet import plan_fleet
-from tests.factories.files import make_sdist, make_wheel
+from tests.factories.files import be_only_index, make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory, node, package, python
 
 RECIPE = "name: pkg\npackages: [pkg]\nrungs: [x86-64, avx, avx2]\ncuda: true\n"
@@ -29,17 +29,12 @@ RECIPE = "name: pkg\npackages: [pkg]\nrungs: [x86-64, avx, avx2]\ncuda: true\n"
 def plan(tmp_path, monkeypatch):
     """Plans pkg 1.0, which has GPU code, with a folder of files for an index."""
     files = tmp_path / "files"
-    files.mkdir()
     make_wheel(files, "dep", tag="cp311-cp311-manylinux_2_28_x86_64")
     make_wheel(files, "tool")
     make_sdist(files, "pkg", requires='["dep"]', build='["tool"]')
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes/pkg.yml").write_text(RECIPE)
-    (tmp_path / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+    be_only_index(files, monkeypatch)
 
     def plan(fleet, *targets, nodes=None, builders=(), **config):
         made = Config.model_validate({"packages": ["pkg==1.0"], **config}).within(str(tmp_path))

@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from benchmarks.readings import pack_readings
-from fleetbuild.errors import BlockedError, UsageError
+from fleetbuild.errors import BlockedError, FleetbuildError, UsageError
 from fleetbuild.extensions.check import check_stack, results
 from fleetbuild.extensions.check.check_stack import check, judge_wheel
 from fleetbuild.extensions.check.emulate import qemu_cpu_of
@@ -26,6 +27,7 @@ from fleetbuild.extensions.check.results import (
 from fleetbuild.hardware.cpu_models import CPU_MODELS
 from fleetbuild.models import Facts, Libc, Python
 from fleetbuild.models.verdict import Verdict
+from fleetbuild.plan.resolve.sandbox import SandboxError
 from fleetbuild.store.wheels import Store
 from tests.factories.elf import make_elf, make_fatbin
 from tests.factories.files import make_sdist, make_wheel
@@ -354,6 +356,24 @@ def test_a_run_beside_another_wheel_decides_nothing_about_the_file_alone(index, 
     make_wheel(index, "other", files={"other.py": b""})
     (row, _) = check(["demo", "other"], kinds=["Haswell"]).rows
     assert (row.verdict, row.evidence) == ("runs", "emulated")
+
+
+def test_a_run_that_could_not_start_is_not_kept(index, dying, monkeypatch):
+    native(index)
+    steps = (
+        (check_stack, "run_emulated", SandboxError("")),
+        (Store, "fetch", FleetbuildError("", "")),
+    )
+    for module, step, problem in steps:
+        (row,) = check(["demo"], kinds=["Haswell"]).rows
+        assert (row.verdict, row.evidence) == ("runs", "static")
+        with monkeypatch.context() as broken:
+            broken.setattr(module, step, Mock(side_effect=problem))
+            (row,) = check(["demo"], kinds=["Haswell"], emulate=True).rows
+        assert (row.verdict, dying) == ("undecided", [])
+        assert "it could not be run: " in row.where
+    assert check(["demo"], kinds=["Haswell"], emulate=True).rows[0].evidence == "emulated"
+    assert dying == ["demo"]
 
 
 def test_a_given_use_runs_with_what_it_imports_and_is_kept_by_its_text(index, dying):

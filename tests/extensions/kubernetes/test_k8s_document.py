@@ -29,7 +29,7 @@ def test_another_yaml_reader_reads_the_same_value(value, header):
     assert yaml.safe_load(dump(value, header)) == value
 
 
-@given(st.dictionaries(texts, notes, max_size=4))
+@given(st.dictionaries(texts, notes, max_size=4) | st.lists(notes, max_size=4))
 def test_comments_change_nothing(value):
     assert yaml.safe_load(dump(value)) == without_notes(value)
 
@@ -47,11 +47,6 @@ def test_rows_fit_the_page():
     assert 4 < len(text.splitlines()) < 10
     assert max(map(len, text.splitlines())) <= 100
     assert text.endswith("map: {op: Exists}\n")
-
-
-@given(st.lists(notes, max_size=4))
-def test_comments_in_lists_change_nothing(value):
-    assert yaml.safe_load(dump(value)) == without_notes(value)
 
 
 def test_the_output_is_in_block_style():

@@ -97,6 +97,8 @@ def test_each_node_names_its_removed_and_kept_releases(tmp_path: Path) -> None:
     }  # fmt: skip
     assert nodes["a"].reason == "2 releases removed from /opt/fleetbuild."
     assert nodes["used"].reason == "Nothing was removed from /opt/fleetbuild: 1 release in use."
+    assert nodes["bare"].reason == "No release is there."
+    assert str(nodes["python-less"].reason).endswith("no Python, so no release was made there.")
     assert nodes["used"].kept == nodes["b"].kept
     assert nodes["b"].kept[0].reason == "It is mounted by process 7."
     assert "Read-only disk." in str(nodes["broken"].reason)

@@ -34,7 +34,8 @@ def refused(result: Result, code: int, *words: str) -> None:
 
 def test_a_folder_without_an_inventory_is_an_error(run: Run, here: Path) -> None:
     (here / "empty").mkdir()
-    refused(run("plan", "empty"), 2, "The folder empty contains no inventory.")
+    for more in ((), ("-v",), ("-vv",)):
+        refused(run("plan", "empty", *more), 2, "The folder empty contains no inventory.")
     refused(run("facts", FLEET, "--limit", "@empty"), 2, "The limit file empty is a folder.")
 
 

@@ -29,18 +29,12 @@ def test_the_counts_of_both_parts_are_added_up(logs: list[str], line: str) -> No
     assert closing_line(logs) == line
 
 
-def test_every_file_of_the_fleet_tests_is_in_one_part() -> None:
-    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/fleet").glob("test_*.py"))
+@pytest.mark.parametrize("room", ["tests/unit", "tests/fleet"])
+def test_every_unit_test_and_fleet_test_is_in_one_part(room: str) -> None:
+    folders = [each for each in (ROOT / room).iterdir() if list(each.rglob("test_*.py"))]
+    wanted = [str(path.relative_to(ROOT)) for path in (*folders, *(ROOT / room).glob("test_*.py"))]
     named = [word for words in all_tests.PARTS.values() for word in words]
-    assert sorted(word for word in named if word.startswith("tests/fleet/")) == files
-
-
-def test_every_unit_test_is_in_one_part() -> None:
-    folders = [each for each in (ROOT / "tests/unit").iterdir() if list(each.rglob("test_*.py"))]
-    files = (ROOT / "tests/unit").glob("test_*.py")
-    wanted = sorted(str(path.relative_to(ROOT)) for path in (*folders, *files))
-    named = [word for words in all_tests.PARTS.values() for word in words]
-    assert sorted(word for word in named if word.startswith("tests/unit/")) == wanted
+    assert sorted(word for word in named if word.startswith(f"{room}/")) == sorted(wanted)
 
 
 def test_a_part_that_fails_is_shown_and_decides_the_exit_code(

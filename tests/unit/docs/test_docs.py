@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fleetbuild.ansible.connections import connections
+from fleetbuild.apply import wave, wiring
 from fleetbuild.config import parse_config
+from fleetbuild.fleet import TIMEOUT
+from fleetbuild.models.config import Hook
+from fleetbuild.models.release import ENVIRONMENT_BYTES
+from tests.factories.role_modules import plugin
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
+TIMED = ("reliability", "rollout", "security")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -56,6 +63,28 @@ def test_every_link_has_a_target(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_times_and_sizes_in_the_pages_match_the_code() -> None:
+    silence = wiring._SILENCE_FACTOR * TIMEOUT
+    connect = connections({}, silence, Path())["ANSIBLE_TIMEOUT"]
+    lease, slowest = wave._LEASE, wave._SLOWEST
+    stalled = plugin("plugin_utils.stalls")._PATIENCE
+    days = plugin("module_utils.builder.wheel_build").UNUSED / 86400
+    assert plugin("module_utils.release_lease").LONGEST == 86400  # a day
+    text = " ".join(" ".join((ROOT / f"docs/{page}.md").read_text() for page in TIMED).split())
+    for sentence in (
+        f"a new connection after {connect} s (`--timeout`), a silent one after {silence:.0f} s",
+        f"after twice `--timeout` at most ({silence:.0f} s)",
+        f"moves no byte is given up after {stalled:.0f} s",
+        f"what never pauses for {stalled:.0f} s",
+        f"A lease ends {lease // 60} minutes after its last step",
+        f"beyond {lease * slowest // 1_000_000} MB: at {slowest // 1000} kB/s, a day at most)",
+        f"with a `timeout` ({Hook.model_fields['timeout'].default} s)",
+        f"an empty environment ({ENVIRONMENT_BYTES // 1_000_000} MB)",
+        f"the compiler cache stay for {days:.0f} days",
+    ):
+        assert sentence in text
 
 
 def test_every_decision_is_listed() -> None:

@@ -14,7 +14,7 @@ from fleetbuild.models.verdict import Code, Verdict
 from fleetbuild.plan.explain import explain_name
 from fleetbuild.plan.plan_fleet import plan_fleet
 from fleetbuild.state import StateDir
-from tests.factories.files import make_sdist, make_wheel
+from tests.factories.files import be_only_index, make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory
 
 TAG = "cp311-cp311-manylinux_2_17_x86_64"
@@ -43,13 +43,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for version in ("1.0", "2.0.1", "2.0.2"):
         make_wheel(tmp_path / "files", "dep", version, TAG)
     make_sdist(tmp_path / "files", "pkg", requires='["dep"]')
-    (tmp_path / "pip.conf").write_text(
-        f"[global]\nno-index = true\nfind-links = {tmp_path / 'files'}\n"
-    )
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+    be_only_index(tmp_path / "files", monkeypatch)
     return tmp_path / "files"
 
 

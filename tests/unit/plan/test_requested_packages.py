@@ -14,7 +14,14 @@ from fleetbuild.plan.explain import explain_group
 from fleetbuild.plan.plan_fleet import plan_fleet
 from fleetbuild.plan.resolve.requirement_files import read_requirement_files
 from tests.factories.elf import make_elf
-from tests.factories.files import git, make_project, make_repository, make_sdist, make_wheel
+from tests.factories.files import (
+    be_only_index,
+    git,
+    make_project,
+    make_repository,
+    make_sdist,
+    make_wheel,
+)
 from tests.factories.fleets import facts, inventory, python
 
 FLEET = {"a": facts("avx2"), "b": facts("avx512"), "c": facts("x86-64")}
@@ -25,17 +32,11 @@ project = partial(make_project, requires='["dep"]', build="[]", backend="b")
 def site(tmp_path, monkeypatch):
     """A folder with files of an index, and no other index."""
     files = tmp_path / "files"
-    files.mkdir()
     for version in ("1.0", "1.5", "2.0"):
         make_wheel(files, "dep", version)
         make_sdist(files, "pkg", version, pyproject=project("pkg", version) + EXTRA)
     make_wheel(files, "more", "3.0")
-    conf = tmp_path / "pip.conf"
-    conf.write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+    be_only_index(files, monkeypatch)
     return tmp_path
 
 

@@ -504,14 +504,6 @@ def test_a_copy_of_root_that_was_cut_short_is_missing(
     assert bare.begin()["missing"] == bare.params["wheels"]
 
 
-def test_a_folder_of_uv_that_others_can_write_is_refused(bare: Node) -> None:
-    paths = installer.tool_paths(bare.root.path, {"sha256": "0" * 64})
-    Path(paths[1]).mkdir(parents=True)
-    Path(paths[0]).chmod(0o777)
-    with pytest.raises(bare.release.Problem, match="can be written by other users"):
-        bare.root.check(*paths)
-
-
 def test_the_controllers_uv_goes_to_nodes_of_its_kind(own_uv: Path) -> None:
     machine, glibc = platform.machine(), Libc(family="glibc", version="2.36")
     found = installers.installer_for(Facts(arch=machine, libc=glibc), own_uv)

@@ -104,12 +104,6 @@ def test_a_link_is_not_followed(node: Node, tmp_path: Path) -> None:
     assert node.begin()["missing"] == node.params["wheels"]
 
 
-def test_a_folder_that_others_can_write_is_refused(node: Node) -> None:
-    Path(node.root.wheels).chmod(0o777)
-    with pytest.raises(node.release.Problem, match=r"[.]wheels can be written by other users"):
-        node.root.check()
-
-
 def test_it_is_copied_where_files_have_one_name_only(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

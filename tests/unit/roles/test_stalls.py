@@ -98,7 +98,7 @@ def test_a_transfer_that_stands_still_is_ended_at_once(
 ) -> None:
     with pytest.raises(stalls.Stalled, match=r"^n1 accepted sftp, and then nothing moved for 1 s"):
         send(answers, method=method)
-    gc.collect()  # here, so that no later test is told of it
+    gc.collect()  # here, so that no later test fails for it
     assert left_behind(tmp_path / "ssh", 1) == []
 
 

@@ -52,11 +52,13 @@ def test_a_library_without_headers_is_to_be_installed(
     assert not missing()
 
 
-def test_every_family_has_a_package_for_openblas(toolchain: ModuleType) -> None:
+def test_every_family_has_packages_for_openblas_and_cargo(toolchain: ModuleType) -> None:
     packages = yaml.safe_load((ROLES / "toolchain/defaults/main.yml").read_text())
     for family in toolchain.FAMILIES:
-        named = toolchain.names(packages["toolchain_packages"][family], ["openblas"], "", {})
+        wanted = ["openblas", "cargo>=1.63"]
+        named = toolchain.names(packages["toolchain_packages"][family], wanted, "", {})
         assert "openblas" in named["openblas"][0]
+        assert named["cargo>=1.63"] == ["cargo"]
 
 
 def test_a_tool_that_is_too_old_is_to_be_installed(
@@ -71,10 +73,3 @@ def test_a_tool_that_is_too_old_is_to_be_installed(
     assert not missing("cargo")
     assert not missing("cargo>=1.63")
     assert missing("cargo>=1.70")
-
-
-def test_every_family_has_a_package_for_cargo(toolchain: ModuleType) -> None:
-    packages = yaml.safe_load((ROLES / "toolchain/defaults/main.yml").read_text())
-    for family in toolchain.FAMILIES:
-        named = toolchain.names(packages["toolchain_packages"][family], ["cargo>=1.63"], "", {})
-        assert named == {"cargo>=1.63": ["cargo"]}

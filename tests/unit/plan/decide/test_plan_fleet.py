@@ -22,7 +22,14 @@ from fleetbuild.plan.decide.wheels.draft import draft_plan
 from fleetbuild.plan.document.serialize import dump_plan, read_plan
 from fleetbuild.plan.plan_fleet import named_builders, plan_fleet
 from tests.factories.elf import make_elf
-from tests.factories.files import git, make_project, make_repository, make_sdist, make_wheel
+from tests.factories.files import (
+    be_only_index,
+    git,
+    make_project,
+    make_repository,
+    make_sdist,
+    make_wheel,
+)
 from tests.factories.fleets import facts, inventory, node
 
 project = partial(make_project, requires='["dep"]', build="[]", backend="b")
@@ -32,16 +39,10 @@ project = partial(make_project, requires='["dep"]', build="[]", backend="b")
 def site(tmp_path, monkeypatch):
     """A folder with files of an index, beside a fleetbuild.yml, and no other index."""
     files = tmp_path / "files"
-    files.mkdir()
     make_wheel(files, "dep", tag="cp311-cp311-manylinux_2_28_x86_64")
     make_wheel(files, "tool")
     make_sdist(files, "pkg", pyproject=project("pkg", build='["tool"]'))
-    conf = tmp_path / "pip.conf"
-    conf.write_text(f"[global]\nno-index = true\nfind-links = {files}\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+    be_only_index(files, monkeypatch)
     return tmp_path
 
 
