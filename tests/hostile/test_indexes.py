@@ -153,7 +153,6 @@ def test_files_that_are_too_new_are_not_taken(indexes, tmp_path):
     )  # fmt: skip
     answer = resolve(request_for("secret-lib"), settings)
     assert answer.problem.startswith(f"No set of dependencies in {indexes[0]} fits Python 3.11 (cp")
-    assert "require secret-lib" in answer.problem
     with pytest.raises(ValueError, match="exclude_newer"):
         Config(exclude_newer="yesterday")
 
