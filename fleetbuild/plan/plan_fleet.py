@@ -242,7 +242,7 @@ class _Planner:
     store: Store
     evidence: Evidence
     on_event: OnEvent
-    bounds: tuple[str, ...]  # the user's own, of what is installed
+    bounds: tuple[str, ...]  # the user's constraints on installed packages
     answers: dict[LockRequest, Resolution] = field(default_factory=dict)
 
     def find_published(
@@ -350,7 +350,7 @@ class _Planner:
         }
         older = self._that_load(groups, held, tries - 1) if held else {}
         dying = bounds_below_deaths(groups, older, self.evidence)
-        # Where none loads, the newest says why the nodes are blocked.
+        # If none loads, the newest gives the reason why nodes are blocked.
         loading = (name for name in older.keys() - dying if not older[name].problem)
         return {**locked, **{name: older[name] for name in loading}}
 

@@ -75,7 +75,7 @@ def test_a_device_a_pipe_and_a_file_of_the_kernel_are_refused_and_not_quoted(
     assert "cannot be read" in refused.value.message, refused.value.message
 
 
-def test_json_that_is_no_inventory_is_taken_for_a_plan_and_a_pipe_is_not(tmp_path: Path) -> None:
+def test_json_of_another_kind_is_taken_for_a_plan_and_a_pipe_is_not(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.json")
     assert not is_plan(str(tmp_path / "plan.json"))
     for text, expected in (('{"a": 1}', True), ("[1]", True), ('{"all": {}}', False)):

@@ -88,7 +88,7 @@ class _PlanInputs:
         return unreached | problems, None
 
     def _answers(self) -> Iterator[tuple[str, str, Resolution]]:
-        """Yield what was resolved for each group, and for what."""
+        """Yield each answer with its group, and the words that begin its problem."""
         for group in self.drafted.groups:
             yield group.name, "", self.closure(group)
         for wheel in self.drafted.wheels:
