@@ -221,7 +221,7 @@ _LARGEST = 256 << 20  # bytes of a plan or an inventory
 
 
 def is_plan(what: str) -> bool:
-    """Whether this file is a plan, even a damaged one, and not an inventory written as JSON."""
+    """Whether a file is to be read as a plan, even a damaged one; an inventory as JSON is not."""
     path = Path(what)
     if not path.is_file():
         return path.suffix == ".json" and not path.exists()
@@ -233,7 +233,9 @@ def is_plan(what: str) -> bool:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return path.suffix == ".json" or text[:4096].find(b'"format_version"') >= 0
-    return isinstance(document, dict) and not {"digest", "format_version"}.isdisjoint(document)
+    if not isinstance(document, dict):
+        return path.suffix == ".json"
+    return not all(isinstance(group, dict | None) for group in document.values())
 
 
 def plan_file(run: Session) -> Path:

@@ -6,11 +6,11 @@ In: inventory, facts, configuration, packages. Out: a `Plan`. What `decide` impo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from fleetbuild.ansible import Secrets, list_inventory
@@ -23,6 +23,7 @@ from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.revocation import Revocations
 from fleetbuild.plan.decide.group_fleet import GroupedFleet, group_fleet
+from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.left_out import (
     is_built,
     nodes_blocking_dependencies,
@@ -41,12 +42,16 @@ from fleetbuild.plan.decide.requests import (
     plain,
     toolkit_request,
 )
-from fleetbuild.plan.decide.resolution import LockRequest, Locks, Resolution, Source, WheelId
+from fleetbuild.plan.decide.resolution import LockRequest, Locks, Resolution, WheelId
 from fleetbuild.plan.decide.wheels.draft import DraftWheel, draft_plan
-from fleetbuild.plan.decide.wheels.published import PublishedChoices
+from fleetbuild.plan.decide.wheels.published import PublishedChoice, PublishedChoices
 from fleetbuild.plan.document.make_plan import make_plan
-from fleetbuild.plan.resolve.known_deaths import bounds_below_deaths, nodes_with_known_deaths
-from fleetbuild.plan.resolve.published import find_published, find_pure
+from fleetbuild.plan.resolve.known_deaths import (
+    OLDER,
+    bounds_below_deaths,
+    nodes_with_known_deaths,
+)
+from fleetbuild.plan.resolve.published import find_published, find_pure, older_versions
 from fleetbuild.plan.resolve.requested import as_pure, requested_packages
 from fleetbuild.plan.resolve.requirement_files import RequirementList, listed_packages
 from fleetbuild.plan.resolve.sources import Sources
@@ -56,9 +61,10 @@ from fleetbuild.state import StateDir
 from fleetbuild.store.index_config import settings_of
 from fleetbuild.store.wheels import Store
 from fleetbuild.text import count, version_key
+from fleetbuild.toolchains.pytorch import COMPANIONS
 
 _Key = TypeVar("_Key")
-_OLDER = 4  # minor versions that are tried in place of a dependency that dies
+_Choices = dict[tuple[str, str], PublishedChoice]
 
 
 def plan_fleet(
@@ -120,8 +126,9 @@ def plan_fleet(
     group = partial(
         group_fleet, inventory, facts, config=config, builders=builders, members=members
     )
-    evidence = find_evidence(store.fetch)
-    planner = _Planner(group, inventory, facts, config, store, evidence, on_event)
+    evidence = find_evidence(store.fetch) or Evidence()
+    bounds = listed.constraints
+    planner = _Planner(group, inventory, facts, config, store, evidence, on_event, bounds)
     fleet = group(wanted)
     pure, offline = find_pure(fleet.groups, wanted, local, store)
     if pure:
@@ -130,26 +137,23 @@ def plan_fleet(
     built_anyway = packages_to_build(wanted, parse_packages(from_files, pythons), config)
     takes = [each for each in wanted if each.name in pure or each.name not in built_anyway]
     look = partial(planner.find_published, packages=takes, local=local)
-    published = look(fleet)
+    published = look(fleet.groups)
     never_build = config.build.policy == "published"
-    sources = Sources(local, recipes, store, never_build=never_build, places=listed.places)
-    sources.unfetched = offline
-    if not offline:
-        built = [each for each in wanted if is_built(each, fleet.groups, wanted, published)]
-        sources.fetch(built, fleet.groups, planner.report)
-    locks = Locks(sources=tuple(sources.by_package.values()), unfetched=sources.unfetched)
-    if sources.unfetched is None:
-        if (chosen := sources.with_recipes(wanted)) != wanted:
-            wanted, fleet = chosen, group(chosen)
-        fleet, published, dependencies = planner.lock_dependencies(
-            fleet, wanted, sources, published, look, bounds=listed.constraints
-        )
-        locks = locks.model_copy(update={"dependencies": dependencies})
-        _refuse_other_hashes(locks, listed.hashes)
+    sources = Sources(
+        local, recipes, store, never_build=never_build, places=listed.places, missing=offline
+    )
+    built = [each for each in wanted if is_built(each, fleet.groups, wanted, published)]
+    sources.fetch(built, fleet.groups, planner.report)
+    if (chosen := sources.with_recipes(wanted)) != wanted:
+        wanted, fleet = chosen, group(chosen)
+    fleet, published, dependencies = planner.lock_dependencies(
+        fleet, wanted, sources, published, look
+    )
+    locks = Locks(sources=tuple(sources.by_package.values()), dependencies=dependencies)
+    _refuse_other_hashes(locks, listed.hashes)
     drafted = draft_plan(fleet, facts, wanted, published)
-    if sources.unfetched is None:
-        builds = planner.lock_builds(drafted.wheels, sources, locks.dependencies, facts_source)
-        locks = locks.model_copy(update=builds)
+    builds = planner.lock_builds(drafted.wheels, sources, dependencies, facts_source)
+    locks = locks.model_copy(update=builds)
     return make_plan(
         inventory,
         facts,
@@ -236,19 +240,21 @@ class _Planner:
     facts: Mapping[str, Facts]
     config: Config
     store: Store
-    evidence: Evidence | None
+    evidence: Evidence
     on_event: OnEvent
+    bounds: tuple[str, ...]  # the user's constraints on installed packages
     answers: dict[LockRequest, Resolution] = field(default_factory=dict)
 
     def find_published(
-        self, fleet: GroupedFleet, packages: Sequence[Package], local: Mapping[str, Source]
-    ) -> PublishedChoices:
+        self, groups: Sequence[DraftGroup], packages: Sequence[Package], local: Collection[str]
+    ) -> _Choices:
         """Return the published wheels that groups take of these packages, or why they do not."""
-        if not (fleet.groups and packages):
+        if not (groups and packages):
             return {}
-        self.report(f"Looking for wheels of {', '.join(package.text for package in packages)}")
+        named = ", ".join(f"{package.name}=={package.version}" for package in packages)
+        self.report(f"Looking for wheels of {named}")
         return find_published(
-            fleet.groups,
+            groups,
             packages,
             local,
             self.store,
@@ -261,14 +267,13 @@ class _Planner:
         fleet: GroupedFleet,
         packages: Sequence[Package],
         sources: Sources,
-        published: PublishedChoices,
-        look: Callable[[GroupedFleet], PublishedChoices],
-        *,
-        bounds: Sequence[str],
-    ) -> tuple[GroupedFleet, PublishedChoices, dict[str, Resolution]]:
+        published: _Choices,
+        look: Callable[..., _Choices],
+    ) -> tuple[GroupedFleet, _Choices, dict[str, Resolution]]:
         """Lock the dependencies of each group; return them, and the groups that have them.
 
-        A dependency that dies at import on a group's CPUs is locked in an older version.
+        A dependency that dies at import on a group's CPUs is locked in an older version, and a
+        package of a range, of which a group can neither take nor build the newest, is taken so.
         Nodes are blocked, and the others grouped again, if a package cannot be built for them, if
         only their old libc rules dependencies out, if their disk is full, or if a dependency dies
         on their CPU in every version that was tried. Then `look` finds the published wheels of
@@ -277,54 +282,77 @@ class _Planner:
         blocked: dict[str, Problem] = {}
         dependencies: dict[str, Resolution] = {}
         while True:
+            published |= self._older(fleet.groups, packages, sources, published, look)
             problems = nodes_without_build(
                 self.inventory, fleet.groups, packages, sources.by_package, published
             )
             if problems.keys() <= blocked.keys():
+                dependencies = sources.problems(fleet.groups, packages, published)
                 requests = {
-                    group.name: dependency_request(group, packages, sources.metadata, published)
+                    group.name: dependency_request(
+                        group, packages, sources.metadata, published, self.bounds
+                    )
                     for group in fleet.groups
+                    if group.name not in dependencies
                 }
-                dependencies = self._that_load(fleet, requests, bounds, sources.unknown)
-                dependencies |= sources.problems(fleet.groups, packages, published)
+                dependencies |= self._that_load(fleet.groups, requests)
                 problems = nodes_blocking_dependencies(fleet.groups, dependencies)
                 problems |= nodes_without_space(fleet.groups, dependencies, published, self.config)
-                if self.evidence:
-                    problems |= nodes_with_known_deaths(fleet.groups, dependencies, self.evidence)
+                problems |= nodes_with_known_deaths(fleet.groups, dependencies, self.evidence)
             if problems.keys() <= blocked.keys():
                 return fleet, published, dependencies
             blocked |= problems
             fleet = self.group(packages, blocked=blocked)
-            published = look(fleet)
+            published = look(fleet.groups)
+
+    def _older(
+        self,
+        groups: Sequence[DraftGroup],
+        packages: Sequence[Package],
+        sources: Sources,
+        published: PublishedChoices,
+        look: Callable[..., _Choices],
+    ) -> _Choices:
+        """Return older wheels for groups that can neither take nor build the newest version."""
+        found: _Choices = {}
+        for group, package in product(groups, packages):
+            key = package.name, group.name
+            refused, missing = published.get(key), sources.missing.get(package.name)
+            if package.specifier is None or refused is None or refused.file:
+                continue
+            if package.name in COMPANIONS:  # their version follows from torch's
+                continue
+            if missing.offline if missing else is_built(package, [group], packages, published):
+                continue
+            for older in older_versions(group, package, self.bounds, self.store.settings):
+                choice = look([group], packages=[older])[key]
+                if choice.file:
+                    found[key] = choice.model_copy(update={"why": f"{choice.why} {refused.why}"})
+                    break
+        return found
 
     def _that_load(
         self,
-        fleet: GroupedFleet,
+        groups: Sequence[DraftGroup],
         requests: Mapping[str, LockRequest],
-        bounds: Sequence[str],
-        unknown: Mapping[str, Resolution],
+        tries: int = OLDER,
     ) -> dict[str, Resolution]:
         """Return the dependencies, older ones where the newest die at import on a group's CPUs."""
-        first = self._resolve(requests, bounds, unknown)
-        if self.evidence is None:
-            return first
-        locked, held = dict(first), dict(requests)
-        for tries_left in range(_OLDER, -1, -1):
-            lower = bounds_below_deaths(fleet.groups, locked, self.evidence)
-            lower = {name: texts for name, texts in lower.items() if name in held}
-            for name, texts in lower.items():
-                self.report(f"Looking for {', '.join(texts)}: newer ones die on {name}")
-                constraints = (*held[name].constraints, *texts)
-                held[name] = held[name].model_copy(update={"constraints": constraints})
-            answers = self._resolve({name: held[name] for name in lower}, bounds, unknown)
-            locked |= answers
-            for name, answer in answers.items():
-                if answer.problem or not tries_left:  # the newest says why the nodes are blocked
-                    locked[name] = first[name]
-                    del held[name]
-            if not lower:
-                break
-        return locked
+        locked = self._resolve(requests)
+        lower = bounds_below_deaths(groups, locked, self.evidence) if tries else {}
+        for name, texts in lower.items():
+            self.report(f"Looking for {', '.join(texts)}: newer ones die on {name}")
+        held = {
+            name: requests[name].model_copy(
+                update={"constraints": (*requests[name].constraints, *texts)}
+            )
+            for name, texts in lower.items()
+        }
+        older = self._that_load(groups, held, tries - 1) if held else {}
+        dying = bounds_below_deaths(groups, older, self.evidence)
+        # If none loads, the newest gives the reason why nodes are blocked.
+        loading = (name for name in older.keys() - dying if not older[name].problem)
+        return {**locked, **{name: older[name] for name in loading}}
 
     def lock_builds(
         self,
@@ -336,7 +364,6 @@ class _Planner:
         """Lock the build requirements of each wheel, and CUDA toolkits that come as wheels."""
         toolkits: dict[WheelId, LockRequest] = {}
         builds: dict[WheelId, LockRequest] = {}
-        nothing: dict[WheelId, Resolution] = {}  # wheels whose build needs nothing else
         for wheel in wheels:
             # A pod has the toolkit of its image.
             if facts_source != "cluster" and (asked := toolkit_request(wheel, self.facts)):
@@ -347,33 +374,14 @@ class _Planner:
             request = build_request(wheel, source, self.facts, sources.metadata, dependencies)
             if request:
                 builds[wheel.id] = request
-            else:
-                nothing[wheel.id] = Resolution()
-        locked = self._resolve(toolkits)
-        return {
-            "builds": {**nothing, **self._resolve(builds, (), sources.unknown)},
-            "toolkits": locked,
-        }
+        return {"builds": self._resolve(builds), "toolkits": self._resolve(toolkits)}
 
-    def _resolve(
-        self,
-        requests: Mapping[_Key, LockRequest],
-        bounds: Sequence[str] = (),
-        unknown: Mapping[str, Resolution] = MappingProxyType({}),
-    ) -> dict[_Key, Resolution]:
-        """Resolve requests, each once; none for packages whose requirements are `unknown`."""
+    def _resolve(self, requests: Mapping[_Key, LockRequest]) -> dict[_Key, Resolution]:
+        """Resolve requests, each once."""
         fresh = [each for each in dict.fromkeys(requests.values()) if each not in self.answers]
         if fresh:
             self.report(f"Resolving for {count(len(fresh), 'kind')} of machine")
-            refused = {
-                request: unknown[name]
-                for request in fresh
-                for name in request.sources
-                if name in unknown
-            }
-            asked = [request for request in fresh if request not in refused]
-            settings = replace(self.store.settings, bounds=tuple(bounds))
-            self.answers.update({**refused, **resolve_all(asked, settings)})
+            self.answers.update(resolve_all(fresh, self.store.settings))
         return {key: self.answers[request] for key, request in requests.items()}
 
     def report(self, message: str) -> None:

@@ -82,7 +82,9 @@ class IndexSettings:
             named.append(
                 known.get("UV_DEFAULT_INDEX") or known.get("UV_INDEX_URL") or "the default index"
             )
-        return " or ".join(hide(each, self.tokens) for each in named if each)
+        named += self.package_index.values()
+        once = dict.fromkeys(hide(each, self.tokens) for each in named if each)
+        return " or ".join(once) or "no index"
 
     @property
     def key(self) -> str:

@@ -148,11 +148,11 @@ def test_a_folder_of_wheels_may_be_the_index_of_a_package(indexes, tmp_path):
 
 def test_files_that_are_too_new_are_not_taken(indexes, tmp_path):
     settings = index_settings(
-        (indexes[0],), tmp_path, {"UV_DEFAULT_INDEX": indexes[0]}, tmp_path,
-        exclude_newer="2020-01-01",
+        (indexes[0].replace("://", "://me:canary-7f3a@"),), tmp_path,
+        {"UV_DEFAULT_INDEX": indexes[0]}, tmp_path, exclude_newer="2020-01-01",
     )  # fmt: skip
     answer = resolve(request_for("secret-lib"), settings)
-    assert "No set of dependencies fits" in answer.problem
+    assert answer.problem.startswith(f"No set of dependencies in {indexes[0]} fits Python 3.11 (cp")
     with pytest.raises(ValueError, match="exclude_newer"):
         Config(exclude_newer="yesterday")
 

@@ -75,9 +75,12 @@ def test_a_device_a_pipe_and_a_file_of_the_kernel_are_refused_and_not_quoted(
     assert "cannot be read" in refused.value.message, refused.value.message
 
 
-def test_a_pipe_is_not_taken_for_a_plan(tmp_path: Path) -> None:
+def test_json_of_another_kind_is_taken_for_a_plan_and_a_pipe_is_not(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.json")
     assert not is_plan(str(tmp_path / "plan.json"))
+    for text, expected in (('{"a": 1}', True), ("[1]", True), ('{"all": {}}', False)):
+        (tmp_path / "x.json").write_text(text)
+        assert is_plan(str(tmp_path / "x.json")) is expected
 
 
 @pytest.mark.parametrize("line", ["root:$y$j9T$canary-91ac:19000::", "TOKEN=canary-91ac", "a b c"])

@@ -189,15 +189,13 @@ def _without_wheel(
     alone = {text: kind.request([text]) for text in wanted}
     answers = find_wheels(alone.values(), settings)
     return {
-        _name(text): _why_without(_name(text), answers[request], settings)
+        _name(text): _why_without(_name(text), settings)
         for text, request in alone.items()
         if answers[request].problem and _is_on_index(text, kind, settings)
     }
 
 
-def _why_without(name: str, answer: Resolution, settings: IndexSettings) -> str:
-    if answer.hidden:
-        return f"it has no wheel: {answer.problem} {answer.fix}"
+def _why_without(name: str, settings: IndexSettings) -> str:
     return (
         f"it has no wheel in the first place that has it, of {settings.places}: whoever installs it"
         " builds it, for the CPU of that machine. If another index has a wheel, name it in"

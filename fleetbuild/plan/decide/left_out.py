@@ -18,6 +18,12 @@ from fleetbuild.plan.decide.wheels.draft import recipe_inputs
 from fleetbuild.plan.decide.wheels.published import PublishedChoice, PublishedChoices
 from fleetbuild.recipes import GENERIC, render_not_buildable
 
+_PUBLISHED = "Take its published wheel, if it fits the node: build.policy: auto."
+_ANOTHER = (
+    "Ask for another version or a range: the newest of it that runs there is taken. Or leave these"
+    " nodes out with fleetbuild_skip: true."
+)
+
 
 def is_built(
     package: Package,
@@ -57,11 +63,8 @@ def nodes_without_build(
             without = group.members if choice is None else _with_oldest_libc(group)
             if why := render_not_buildable(package.recipe, recipe_input):
                 why = f"{package.name} {package.version} cannot be built for {group.name}: {why}."
-                fix = _published_instead(choice).capitalize()
-                problem = Problem(f"{why}{_no_wheel(choice)}", fix)
+                problem = Problem(f"{why}{_no_wheel(choice)}", _ANOTHER if choice else _PUBLISHED)
                 blocked |= dict.fromkeys(without, problem)
-            if source and source.crates_missing:
-                blocked |= dict.fromkeys(without, _without_crates(package, source, choice))
             if source and source.gpu_code and package.recipe.name == GENERIC:
                 problem = _without_recipe(package, source, choice)
                 own = overrides if group.nodes else {}  # a host may be called like a target
@@ -84,8 +87,7 @@ def nodes_blocking_dependencies(
             continue
         oldest = _with_oldest_libc(group)
         if len(oldest) < len(group.members):
-            problem = Problem(answer.problem, answer.fix or "")
-            old_libc_nodes.update(dict.fromkeys(oldest, problem))
+            old_libc_nodes |= dict.fromkeys(oldest, answer.blocking(group.name))
     return old_libc_nodes
 
 
@@ -135,12 +137,6 @@ def _no_wheel(choice: PublishedChoice | None) -> str:
     return f" {choice.why}" if choice else ""
 
 
-def _published_instead(choice: PublishedChoice | None) -> str:
-    if choice is None:
-        return "take its published wheel, if it fits the node: build.policy: auto."
-    return "name another version, or leave these nodes out with fleetbuild_skip: true."
-
-
 def _without_recipe(package: Package, source: Source, choice: PublishedChoice | None) -> Problem:
     return Problem(
         f"{package.name} has GPU code ({'; '.join(source.gpu_code)}) but no recipe, so it is "
@@ -149,19 +145,3 @@ def _without_recipe(package: Package, source: Source, choice: PublishedChoice | 
         f" extends: generic, packages: [{package.name}] and cuda: true (docs/recipes.md). To build"
         " only for the CPU, set fleetbuild_sms: [] for the node.",
     )
-
-
-def _without_crates(package: Package, source: Source, choice: PublishedChoice | None) -> Problem:
-    """Return why nothing builds a Rust source without its crates, and the fix."""
-    reason = (
-        f"The source of {package.name} {package.version} needs crates that it does not contain, "
-        f"and a build downloads nothing.{_no_wheel(choice)}"
-    )
-    given = source.path or f"{package.name}-{package.version}"
-    fix = (
-        f"Add them: unpack {source.file.file if source.file else given}, run cargo vendor in the "
-        "folder of its Cargo.lock, write what that prints into .cargo/config.toml there, and name "
-        f"the tree: {package.name}=={package.version} @ ./{package.name}-{package.version}. Or: "
-        f"{_published_instead(choice)}"
-    )
-    return Problem(reason, fix)

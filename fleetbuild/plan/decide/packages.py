@@ -58,11 +58,17 @@ class Package(Frozen):
     requirement: str  # as a resolver takes it: name==version, name @ file:///path
     text: str  # as a user would write it, with the exact version or commit
     extras: tuple[str, ...] = ()
+    specifier: str | None = None  # the range that is asked for, such as >=1.2; None: this version
 
 
 def bracketed(extras: Sequence[str]) -> str:
     """Return extras as a requirement has them behind its name: [one,two]."""
     return f"[{','.join(extras)}]" if extras else ""
+
+
+def below(name: str, version: str) -> str:
+    """Return the bound below a minor version: name<1.2 for 1.2.3."""
+    return f"{name}<{'.'.join(map(str, Version(version).release[:2]))}"
 
 
 def versions_of(packages: Sequence[Package]) -> dict[str, str]:

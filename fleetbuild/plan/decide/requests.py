@@ -54,12 +54,13 @@ def dependency_request(
     packages: Sequence[Package],
     metadata: Metadata = MappingProxyType({}),
     published: PublishedChoices = MappingProxyType({}),
+    bounds: Sequence[str] = (),
 ) -> LockRequest:
-    """Return the request for what a group installs beside its wheels.
+    """Return the request for what a group installs beside its wheels, within the user's bounds.
 
     Packages whose requirements are unknown are asked for as sources.
     """
-    inputs = recipe_inputs(group, packages)
+    inputs = recipe_inputs(group, packages, published)
     static: list[StaticMetadata] = []
     taken: list[str] = []
     asked: list[Package] = []
@@ -76,6 +77,7 @@ def dependency_request(
         update={
             "requirements": tuple(sorted({*request.requirements, *taken})),
             "static_metadata": tuple(sorted(static, key=lambda known: known.name)),
+            "constraints": tuple(bounds),
         }
     )
 

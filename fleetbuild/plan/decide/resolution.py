@@ -12,6 +12,7 @@ from pydantic import AfterValidator
 
 from fleetbuild.models import LockedFile, TargetLibc
 from fleetbuild.models._base import Frozen
+from fleetbuild.models.problem import Problem
 
 
 def _valid_python(text: str | None) -> str | None:
@@ -59,8 +60,11 @@ class Resolution(Frozen):
     sources: tuple[LockedFile, ...] = ()
     problem: str | None = None
     fix: str | None = None
-    offline: bool = False  # no index could be reached: the lock is missing, not impossible
-    hidden: str = ""  # that a folder's files for other machines hide others, as a sentence
+    offline: bool = False  # an index or source was not reached: nobody knows whether a lock exists
+
+    def blocking(self, group: str, what: str = "") -> Problem:
+        """Return the problem of a group that is blocked for this, in the lock of `what`."""
+        return Problem(f"{group}: {what}{self.problem}", self.fix or "")
 
 
 class Source(Frozen):
@@ -91,7 +95,6 @@ class Locks(Frozen):
     """Everything that was resolved for one plan."""
 
     sources: tuple[Source, ...] = ()
-    unfetched: Resolution | None = None  # a known source that could not be fetched
     dependencies: dict[str, Resolution] = {}  # by group: what it installs beside its wheels
     builds: dict[WheelId, Resolution] = {}  # the build requirements of each wheel
     toolkits: dict[WheelId, Resolution] = {}  # CUDA toolkits that come as wheels

@@ -67,26 +67,37 @@ class _PlanInputs:
         """Return the dependencies that the group installs with its wheels."""
         return self.locks.dependencies.get(group.name, MISSING)
 
-    def problems(self) -> dict[str, Problem]:
-        """Return the problem of each blocked group, by name."""
-        problems: dict[str, Problem] = {}
-        for group in self.drafted.groups:
-            answer = self.closure(group)
-            if answer.problem and not answer.offline:
-                problems[group.name] = Problem(answer.problem, answer.fix or "")
-        for wheel in self.drafted.wheels:
-            if problem := sm_problem(wheel) or _build_problem(wheel, self.locks):
-                for name in wheel.groups:
-                    problems.setdefault(name, problem)
-        return problems
+    def problems(self) -> tuple[dict[str, Problem], str | None]:
+        """Return the problem of each blocked group by name, and why the plan has no lock at all.
 
-    def missing_lock(self) -> Resolution | None:
-        """Return a resolution that failed because no index could be reached, if there is one."""
-        if self.locks.unfetched:
-            return self.locks.unfetched
-        answers = [self.closure(group) for group in self.drafted.groups]
-        answers += (*self.locks.builds.values(), *self.locks.toolkits.values())
-        return next((answer for answer in answers if answer.offline), None)
+        A group that does not reach an index or source is blocked. If no group reaches all that it
+        needs, none is blocked for this: then the plan has no lock.
+        """
+        problems: dict[str, Problem] = {}
+        unreached: dict[str, Problem] = {}
+        for wheel in self.drafted.wheels:
+            if problem := sm_problem(wheel):
+                problems |= dict.fromkeys(wheel.groups, problem)
+        for name, what, answer in self._answers():
+            if answer.problem:
+                found = unreached if answer.offline else problems
+                found.setdefault(name, answer.blocking(name, what))
+        left = {group.name for group in self.drafted.groups} - problems.keys()
+        if left and left <= unreached.keys():
+            return problems, next(each.problem for *_, each in self._answers() if each.offline)
+        return unreached | problems, None
+
+    def _answers(self) -> Iterator[tuple[str, str, Resolution]]:
+        """Yield each answer with its group, and the words that begin its problem."""
+        for group in self.drafted.groups:
+            yield group.name, "", self.closure(group)
+        for wheel in self.drafted.wheels:
+            toolkit = self.locks.toolkits.get(wheel.id)
+            for name in wheel.groups:
+                what = f"The build of {wheel.package.name}: "
+                yield name, what, self.locks.builds.get(wheel.id, Resolution())
+                if toolkit and toolkit.offline:  # else it is to be supplied
+                    yield name, what, toolkit
 
 
 def make_plan(
@@ -113,7 +124,7 @@ def make_plan(
     what an apply or a rollback left there.
     """
     inputs = _PlanInputs(inventory, facts, packages, config, drafted, locks, store)
-    problems = inputs.problems()
+    problems, missing = inputs.problems()
     wheels: dict[tuple[str, str], PlannedWheel] = {}  # by package and group
     for wheel in drafted.wheels:
         planned = plan_wheel(
@@ -139,7 +150,6 @@ def make_plan(
             "nodes": _nodes(inputs, groups, problems),
             "fingerprint": _fingerprints(inputs),
         }
-    missing = inputs.missing_lock()
     plan = Plan(
         created=created,
         inventory=inventory.source,
@@ -149,7 +159,7 @@ def make_plan(
         options={name: values for name, values in options.items() if values},
         facts_source=facts_source,
         lock="missing" if missing else "complete",
-        lock_problem=missing.problem if missing else None,
+        lock_problem=missing,
         release=config.release,
         install_path=config.install.path,
         keep=config.install.keep,
@@ -214,14 +224,6 @@ def _revoked_groups(
                 " the revocation back: fleetbuild revoke --undo.",
             )
     return problems
-
-
-def _build_problem(wheel: DraftWheel, locks: Locks) -> Problem | None:
-    """Return why the build requirements cannot be resolved; None if they can."""
-    answer = locks.builds.get(wheel.id, MISSING)
-    if answer.problem is None or answer.offline:
-        return None
-    return Problem(f"The build of {wheel.package.name}: {answer.problem}", answer.fix or "")
 
 
 def _blocked_everywhere(wheel: DraftWheel, problems: Mapping[str, Problem]) -> str | None:

@@ -51,6 +51,12 @@ def plan_warnings(
     """Return the warnings about builders, memory, flags, libraries and unknown versions."""
     warnings = [warning for wheel in wheels for warning in wheel.builders.warnings]
     warnings += _undecided(wheels)
+    warnings += [
+        f"{wheel.package.name} for {joined(wheel.groups)}: {wheel.recipe_input.version} in place of"
+        f" {wheel.package.version}, which neither runs there nor can be built."
+        for wheel in wheels
+        if wheel.recipe_input.version != wheel.package.version
+    ]
     warnings += filter(
         None, (_memory_warning(wheel, facts) for group in groups for wheel in group.wheels)
     )

@@ -1,6 +1,6 @@
-"""Dependencies that are known to die on a node.
+"""Wheels that are known to die on a node.
 
-In: groups, their locked dependencies, and what an extension knows of wheels. Out: bounds below the
+In: groups, their locked files, and what an extension knows of wheels. Out: bounds below the
 versions that die, and the problem of each node on which one dies nevertheless.
 """
 
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from packaging.version import Version
-
 from fleetbuild.extension import Evidence
 from fleetbuild.models import LockedFile, Target
 from fleetbuild.models.problem import Problem
 from fleetbuild.models.verdict import VERDICT_WORDS, Verdict
 from fleetbuild.plan.decide.groups import DraftGroup
+from fleetbuild.plan.decide.packages import below
 from fleetbuild.plan.decide.resolution import Resolution
+
+OLDER = 4  # minor versions that are tried in place of one that dies
 
 
 class _Death(NamedTuple):
@@ -40,8 +41,7 @@ def bounds_below_deaths(
     bounds: dict[str, set[str]] = {}
     for death in _deaths(groups, dependencies, evidence):
         if death.verdict.verdict == "dies-at-import":
-            minor = ".".join(map(str, Version(death.file.version).release[:2]))
-            bounds.setdefault(death.group, set()).add(f"{death.file.name}<{minor}")
+            bounds.setdefault(death.group, set()).add(below(death.file.name, death.file.version))
     return {group: tuple(sorted(texts)) for group, texts in bounds.items()}
 
 
@@ -50,7 +50,7 @@ def _deaths(
 ) -> Iterator[_Death]:
     """Yield the first dependency that dies on each node."""
     for group in groups:
-        wheels = dependencies[group.name].wheels
+        wheels = dependencies[group.name].wheels if group.name in dependencies else ()
         alike: dict[Target, list[str]] = {}  # most nodes show the same features as others
         for node, facts in group.members.items():
             seen = {"features": facts.features, "sms": facts.sms}

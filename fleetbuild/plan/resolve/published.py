@@ -6,16 +6,18 @@ packages are of pure Python.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+
+from packaging.version import Version
 
 from fleetbuild.audit import ElfAudit, audit_wheel
 from fleetbuild.extension import Evidence
 from fleetbuild.models import LockedFile, Target, TargetLibc
 from fleetbuild.models.verdict import Code
 from fleetbuild.plan.decide.groups import DraftGroup
-from fleetbuild.plan.decide.packages import Package, versions_of
+from fleetbuild.plan.decide.packages import Package, below, versions_of
 from fleetbuild.plan.decide.requests import source_request
 from fleetbuild.plan.decide.resolution import LockRequest, Resolution
 from fleetbuild.plan.decide.wheels.published import (
@@ -23,8 +25,10 @@ from fleetbuild.plan.decide.wheels.published import (
     choose_published,
     must_be_read,
 )
-from fleetbuild.plan.resolve.uv import find_wheels, machine_of
+from fleetbuild.plan.resolve.known_deaths import OLDER
+from fleetbuild.plan.resolve.uv import find_wheels, locate, machine_of
 from fleetbuild.recipes import GENERIC
+from fleetbuild.store.index_config import IndexSettings
 from fleetbuild.store.wheels import Store
 
 _NEWEST = TargetLibc(family="glibc", floor="2.40")
@@ -35,12 +39,12 @@ def find_pure(
     packages: Sequence[Package],
     local: Collection[str],
     store: Store,
-) -> tuple[set[str], Resolution | None]:
+) -> tuple[set[str], dict[str, Resolution]]:
     """Return the packages of pure Python: published as a wheel for every platform, and no other.
 
     A package with machine code has a wheel for the newest x86-64 at least, which is preferred
-    there. A package with a recipe of its own is built. The second part is the answer of an index
-    that cannot be reached.
+    there. A package with a recipe of its own is built. The second part has the packages whose
+    index cannot be reached.
     """
     asked = {
         package.name: [
@@ -51,16 +55,14 @@ def find_pure(
         if package.recipe.name == GENERIC and package.name not in local
     }
     answers = find_wheels((each for some in asked.values() for each in some), store.settings)
-    found = {
-        name: [file for each in some for file in answers[each].wheels]
-        for name, some in asked.items()
-    }
-    pure = {
-        name
-        for name, files in found.items()
-        if files and all(file.file.endswith("-none-any.whl") for file in files)
-    }
-    return pure, next((answer for answer in answers.values() if answer.offline), None)
+    pure: set[str] = set()
+    offline: dict[str, Resolution] = {}
+    for name, some in asked.items():
+        files = [file for each in some for file in answers[each].wheels]
+        if files and all(file.file.endswith("-none-any.whl") for file in files):
+            pure.add(name)
+        offline.update((name, answers[each]) for each in some if answers[each].offline)
+    return pure, offline
 
 
 def find_published(
@@ -68,7 +70,7 @@ def find_published(
     packages: Sequence[Package],
     local: Collection[str],
     store: Store,
-    evidence: Evidence | None,
+    evidence: Evidence,
     *,
     never_build: bool,
 ) -> dict[tuple[str, str], PublishedChoice]:
@@ -93,7 +95,8 @@ def find_published(
             for name, wheels in found.items():
                 published_torch = choices.get(("torch", name))
                 target = by_name[name].wheel_targets[package.name]
-                choice = PublishedChoice(why=_no_wheel(requests[name], answers[requests[name]]))
+                why = _no_wheel(requests[name], answers[requests[name]], store.settings)
+                choice = PublishedChoice(version=package.version, why=why)
                 if wheels:
                     choice = choose_published(
                         package,
@@ -116,9 +119,24 @@ def find_published(
     return choices
 
 
-def _no_wheel(request: LockRequest, answer: Resolution) -> str:
-    known = answer.problem if answer.offline else answer.hidden
-    return known or f"No wheel is published for {machine_of(request)}."
+def older_versions(
+    group: DraftGroup, package: Package, bounds: Sequence[str], settings: IndexSettings
+) -> Iterator[Package]:
+    """Yield a package in older versions of its range that have a wheel for a group."""
+    wanted = f"{package.name}{package.specifier}"
+    for _ in range(OLDER):
+        bounds = (*bounds, below(package.name, package.version))
+        update = {"requirements": (wanted,), "constraints": bounds}
+        wheels = locate(_request(group, package).model_copy(update=update), settings).wheels
+        if not wheels:
+            return
+        package = package.model_copy(update={"version": Version(wheels[0].version).public})
+        yield package
+
+
+def _no_wheel(request: LockRequest, answer: Resolution, settings: IndexSettings) -> str:
+    known = answer.problem if answer.offline else None
+    return known or f"No wheel is published for {machine_of(request)} in {settings.places}."
 
 
 def _is_variant(wheels: Sequence[LockedFile]) -> bool:
@@ -138,9 +156,8 @@ def _request(group: DraftGroup, package: Package) -> LockRequest:
     )
 
 
-def _code(file: LockedFile, target: Target, store: Store, evidence: Evidence | None) -> Code:
-    known = evidence.code(file, target) if evidence else None
-    return known or _audited_code(store.fetch(file))
+def _code(file: LockedFile, target: Target, store: Store, evidence: Evidence) -> Code:
+    return evidence.code(file, target) or _audited_code(store.fetch(file))
 
 
 @cache

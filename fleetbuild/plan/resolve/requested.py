@@ -93,6 +93,7 @@ def _pinned(
         recipe=choose_recipe(name, dict(recipes)),
         requirement=f"{name}=={version}",
         text=spec.text if spec.version else f"{spec.name}{bracketed(spec.extras)}=={version}",
+        specifier=None if spec.version else spec.specifier,
     )
 
 

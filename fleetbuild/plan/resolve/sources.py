@@ -29,6 +29,8 @@ from fleetbuild.text import version_key
 
 _KEY = "--package, or packages: in fleetbuild.yml"  # of a package that no file names
 _NEWEST = "the newest for this Python on the first index that has it"
+_RANGE = " Or ask for another version or a range: the newest of it that runs there is taken."
+_PUBLISHED = " To take a published wheel where it fits: build: {policy: auto}."
 _HASH = re.compile(r"sha256=([0-9a-f]{64})")
 
 
@@ -43,12 +45,11 @@ class Sources:
         *,
         never_build: bool,
         places: Mapping[str, str],
+        missing: Mapping[str, Resolution],
     ) -> None:
         self.by_package = dict(local)
         self.metadata: dict[str, StaticMetadata] = {}  # run-time requirements, by package
-        self.unknown: dict[str, Resolution] = {}  # why requirements are not known, by package
-        self.missing: dict[str, Resolution] = {}  # why no index has the source, by package
-        self.unfetched: Resolution | None = None  # why a source could not be fetched
+        self.missing = dict(missing)  # why nothing can be built, by package
         self._recipes, self._store, self._never_build = recipes, store, never_build
         self._places = places  # lines of files that name a package
         self._chosen: dict[str, Recipe] = {}  # for packages without a recipe of their own
@@ -61,22 +62,24 @@ class Sources:
         groups: Sequence[DraftGroup],
         report: Callable[[str], None],
     ) -> None:
-        """Fetch the sources of these packages. Without an index, `unfetched` says so."""
+        """Fetch the sources of these packages; `missing` says why one is not there."""
         if self._never_build:
-            self.missing = {package.name: _NOT_BUILT for package in packages}
+            self.missing = {**{package.name: _NOT_BUILT for package in packages}, **self.missing}
             return
-        for package in packages:
-            if package.name not in self.by_package and package.recipe.source:
+        asked = [each for each in packages if each.name not in {**self.by_package, **self.missing}]
+        for package in asked:
+            if package.recipe.source:
                 report(f"Looking for the source of {package.text}")
                 self._fetch_of_recipe(package)
-        pinned = [package for package in packages if package.name not in self.by_package]
-        if self.unfetched is None and pinned:
+        pinned = [each for each in asked if each.name not in {**self.by_package, **self.missing}]
+        if pinned:
             report(f"Looking for the source of {', '.join(package.text for package in pinned)}")
             self._fetch_of_index(pinned, groups)
-        if self.unfetched is None:
-            requests = [source_request(group, ()) for group in groups]
-            for package in packages:
-                self._read_requirements(package, requests)
+        requests = [source_request(group, ()) for group in groups]
+        for package in packages:
+            self._read_requirements(package, requests)
+            if (source := self.by_package.get(package.name)) and source.crates_missing:
+                self.missing[package.name] = _without_crates(package, source)
 
     def with_recipes(self, packages: Iterable[Package]) -> tuple[Package, ...]:
         """Return the packages with the recipes that their sources chose."""
@@ -91,7 +94,7 @@ class Sources:
         try:
             file = source_of_recipe(recipe, name, version, self._store.settings)
         except InstallError as problem:
-            self.unfetched = _unfetched(problem)
+            self.missing[name] = _unfetched(problem)
             return
         if file is None:
             return
@@ -114,9 +117,6 @@ class Sources:
         answers = find_wheels(requests.values(), self._store.settings)
         for package in pinned:
             answer = answers[requests[package.name]]
-            if answer.offline:
-                self.unfetched = answer
-                return
             if answer.problem:
                 self.missing[package.name] = answer
             for file in answer.sources:
@@ -154,26 +154,25 @@ class Sources:
             choice = published.get((package.name, group.name))
             searched = f" {choice.why}" if choice else ""
             names.setdefault(searched, []).append(f"{package.name} {package.version}")
-            newest = choice and self._newest(package.name, plain(group.python_version))
+            asks = choice and not self.missing[package.name].offline
+            newest = self._newest(package.name, plain(group.python_version)) if asks else None
             if newest not in (None, package.version):  # it may have a wheel; an sdist, nobody knows
                 newer.append(f"{package.name}=={newest} ({self._places.get(package.name, _KEY)})")
-        texts = (f"{', '.join(each)} for {group.name}:{why}" for why, each in names.items())
+        texts = (f"{', '.join(each)} cannot be installed.{why}" for why, each in names.items())
         causes = [self.missing[package.name] for package in lacking]
         ask = f"Ask for {', '.join(newer)}: {_NEWEST}. Or: " if newer else ""
-        offer = (
-            "" if published else " To take a published wheel where it fits: build: {policy: auto}."
-        )
+        offer = _RANGE if published else _PUBLISHED
         return Resolution(
             problem=" ".join((*texts, *dict.fromkeys(why.problem or "" for why in causes))),
             fix=f"{ask}{' '.join(dict.fromkeys(why.fix or '' for why in causes))}{offer}",
+            offline=all(why.offline for why in causes),
         )
 
     def _add_fetched(self, package: Package, file: LockedFile) -> None:
         try:
             path = self._store.fetch(file)
         except FleetbuildError as problem:
-            # The plan is still shown; without a source the package has no lock.
-            self.unfetched = _unfetched(problem)
+            self.missing[package.name] = _unfetched(problem)
             return
         source = Source(package=package.name, version=package.version, file=file)
         recipe, source = recipe_by_source(package.recipe, source, path, self._recipes)
@@ -190,7 +189,7 @@ class Sources:
             return
         found = find_requirements(package, source, requests, self._store)
         if isinstance(found, Resolution):
-            self.unknown[package.name] = found
+            self.missing[package.name] = found
             return
         requires = found.requires
         if stated:  # only its extras are missing there
@@ -203,6 +202,18 @@ _NOT_BUILT = Resolution(
     problem="Nothing is built, because build.policy is published.",
     fix="Check names and versions, or set build.policy to auto.",
 )
+
+
+def _without_crates(package: Package, source: Source) -> Resolution:
+    """Return why nothing builds a Rust source without its crates, and the fix."""
+    given = source.path or f"{package.name}-{package.version}"
+    return Resolution(
+        problem=f"The source of {package.name} {package.version} needs crates that it does not "
+        "contain, and a build downloads nothing.",
+        fix=f"Add them: unpack {source.file.file if source.file else given}, run cargo vendor in "
+        "the folder of its Cargo.lock, write what that prints into .cargo/config.toml there, and "
+        f"name the tree: {package.name}=={package.version} @ ./{package.name}-{package.version}.",
+    )
 
 
 def _unfetched(problem: FleetbuildError) -> Resolution:

@@ -9,7 +9,6 @@ give a problem its words, never its kind, so that a newer uv may use other words
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
@@ -19,11 +18,8 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -399,8 +395,6 @@ def _refused(
             " separated by commas) or in uv.toml. Then plan again.",
         )
     _refuse_unknown(named, said, settings, request.python_version)
-    if hidden := _hidden_by_folder(request, said, settings):
-        return hidden
     if request.sources and re.search(r"has no (usable )?source distribution", said):
         return Resolution(
             problem=f"No sdist was found in {settings.places}.",
@@ -412,7 +406,8 @@ def _refused(
     if absent and f"you require {absent[1]}" not in said:
         absent = None  # a dependency: nobody has spelled it here
     return Resolution(
-        problem=f"No set of dependencies fits {machine_of(request)}: {_short(said)}"
+        problem=f"No set of dependencies in {settings.places} fits {machine_of(request)}:"
+        f" {_short(said)}"
         + (f" {first[1]} is on {first[2]}, the first index that has it." if first else ""),
         fix=f"Where {first[1]} is to come from another index, name that in fleetbuild.yml: "
         f"package_index: {{{first[1]}: ADDRESS}}."
@@ -421,48 +416,9 @@ def _refused(
         "fleetbuild.yml."
         if absent
         else "Choose other versions, or have a dependency without a wheel built too: name it under "
-        "packages:.",
+        "packages:. If a later index has the wheel, name that in fleetbuild.yml: package_index: "
+        "{NAME: ADDRESS}.",
     )
-
-
-def _hidden_by_folder(
-    request: LockRequest, said: str, settings: IndexSettings
-) -> Resolution | None:
-    """Return the problem of a folder with a version's files for other machines only.
-
-    uv takes such a version from the folder, and asks no later index for it.
-    """
-    match = re.search(r"([\w.-]+)==(\S+) has no wheels with a matching \w+ (?:\w+ )?tag", said)
-    if match is None or settings.arguments:  # without another index, none is hidden
-        return None
-    name, version = canonicalize_name(match[1]), match[2]
-    flat = [Path(link) for link in settings.environment.get("UV_FIND_LINKS", "").split(",")]
-    trees = [
-        Path(unquote(urlsplit(address).path), name)
-        for address in settings.environment.get("UV_INDEX", "").split()
-        if address.startswith("file://")
-    ]
-    pattern = f"{name.replace('-', '[-_.]')}-{glob.escape(version)}-*.whl"
-    for folder in (*trees, *flat):
-        if any(fnmatch(file.casefold(), pattern) for file in _wheels_in(folder)):
-            place = folder.parent if folder in trees else folder
-            hidden = f"{place} has files for other machines, which hide later indexes' files:"
-            hidden += f" none is for {machine_of(request)}."
-            return Resolution(
-                problem=f"{name} {version}: {hidden}",
-                fix="Add the file for this machine to that folder, or name the index that has it in"
-                f" fleetbuild.yml: package_index: {{{name}: ADDRESS}}.",
-                hidden=hidden,
-            )
-    return None
-
-
-def _wheels_in(folder: Path) -> list[str]:
-    """Return the names of the wheels in a folder, and of the wheels that its index page links."""
-    names = [path.name for path in folder.glob("*.whl")]
-    with suppress(OSError):
-        names += re.findall(r">\s*([^<>/\s]+\.whl)\s*<", (folder / "index.html").read_text("utf-8"))
-    return names
 
 
 def _is_unanswered(done: subprocess.CompletedProcess[str]) -> bool:

@@ -13,6 +13,7 @@ from fleetbuild.models import Config
 from fleetbuild.models.verdict import Code, Verdict
 from fleetbuild.plan.explain import explain_name
 from fleetbuild.plan.plan_fleet import plan_fleet
+from fleetbuild.plan.resolve.requirement_files import RequirementList
 from fleetbuild.state import StateDir
 from tests.factories.files import be_only_index, make_sdist, make_wheel
 from tests.factories.fleets import facts, inventory
@@ -30,11 +31,13 @@ class Known(Evidence):
 
     def verdict(self, file, target, beside):
         assert file in beside
-        dies = file.version in self.versions and "avx2" not in target.features
-        return self.found if dies else None
+        return self.found if self.dies(file, target) else None
 
-    def code(self, *_):
-        return Code(ran=True)
+    def code(self, file, target):
+        return Code(problem="it dies there") if self.dies(file, target) else Code(ran=True)
+
+    def dies(self, file, target):
+        return file.version in self.versions and "avx2" not in target.features
 
 
 @pytest.fixture
@@ -74,13 +77,23 @@ def test_an_older_dependency_is_locked_where_the_newest_dies_at_import(known):
     assert locked(made) == {"cpu-avx-cp311": ["1.0"], "cpu-avx2-cp311": ["2.0.2"]}
 
 
-@pytest.mark.usefixtures("site")
-def test_a_dependency_that_dies_in_every_version_blocks_the_nodes_where_it_dies(known):
-    known(Known("1.0", "2.0.1", "2.0.2", instead=("0.8", "0.9")))
-    made = plan(FLEET, "pkg==1.0")
-    assert {name: made.nodes[name].state for name in FLEET} == {"old": "blocked", "new": "ok"}
-    assert made.nodes["old"].reason == "dep 2.0.2, a dependency, dies at import there: in `work`."
-    assert "dep==0.9" in made.nodes["old"].fix
+@pytest.mark.parametrize("asked", ["mine", "mine>=2", "mine==2.0.1", "mine ; bounded"])
+def test_the_newest_of_a_listed_range_that_runs_is_taken_where_the_newest_dies(site, known, asked):
+    for version in ("1.0", "2.0.0", "2.0.1"):
+        make_wheel(site, "mine", version, TAG)
+    known(Known("2.0.0", "2.0.1"))
+    name, _, bounded = asked.partition(" ; ")
+    listed = RequirementList(requirements=(name,), constraints=("mine!=1.0",) if bounded else ())
+    made = plan_fleet(inventory(FLEET), FLEET, requirements=listed)
+    old, new = (group.wheels[0] for group in made.groups)
+    assert (new.version, made.nodes["new"].state) == ("2.0.1", "ok")
+    if asked == "mine":
+        assert (old.version, old.published.version, made.exit_code) == ("1.0", "1.0", 0)
+        assert old.reason.endswith("does not fit: it dies there.")
+        assert "mine for cpu-avx-cp311: 1.0 in place of 2.0.1, which" in made.warnings[0]
+    else:  # the user asks for no other version
+        assert "mine 2.0.1 cannot be installed. mine-2.0.1-" in made.nodes["old"].reason
+        assert "Or ask for another version or a range: the newest" in made.nodes["old"].fix
 
 
 @pytest.mark.usefixtures("site")

@@ -261,30 +261,6 @@ def test_an_index_without_an_answer_is_named_in_plain_words(monkeypatch, setting
     assert answer.offline
 
 
-@pytest.mark.parametrize("as_index", [False, True])
-def test_a_folder_that_hides_the_file_of_another_index_is_named(
-    monkeypatch, tmp_path, files, as_index
-):
-    """uv takes a version from the first place that has it, even if none of its files fits."""
-    folder = files
-    if as_index:
-        folder = tmp_path / "index" / "dep"
-        folder.mkdir(parents=True)
-        make_wheel(folder, "dep", "2.0", "cp311-cp311-manylinux_2_17_x86_64")
-    place = {"UV_INDEX": folder.parent.as_uri()} if as_index else {"UV_FIND_LINKS": str(folder)}
-    said = "Because dep==2.0 has no wheels with a matching platform tag (e.g., `x`) and you require"
-    done = subprocess.CompletedProcess("uv", 1, "", said)
-    monkeypatch.setattr("fleetbuild.plan.resolve.uv.run_program", lambda *_, **__: done)
-    answer = resolve(request_for("dep==2.0", arch="aarch64"), IndexSettings(place))
-    named = folder.parent if as_index else folder
-    assert answer.problem.startswith(f"dep 2.0: {named} has files for other machines")
-    assert "package_index: {dep: ADDRESS}" in answer.fix
-    other = resolve(
-        request_for("dep==2.0", arch="aarch64"), IndexSettings(place | {"UV_NO_INDEX": "1"})
-    )
-    assert other.problem.startswith("No set of dependencies fits")
-
-
 @pytest.mark.parametrize("said", ["these do not fit", "see https://host.invalid/why"])
 def test_a_conflict_in_words_that_nobody_knows_is_a_conflict(monkeypatch, settings, said):
     """A newer uv may use other words; its exit code stays."""

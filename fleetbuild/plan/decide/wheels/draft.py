@@ -65,9 +65,14 @@ class DraftWheel(Frozen):
         return self.published.file if self.published else None
 
 
-def recipe_inputs(group: DraftGroup, packages: Sequence[Package]) -> dict[str, RecipeInput]:
+def recipe_inputs(
+    group: DraftGroup,
+    packages: Sequence[Package],
+    published: PublishedChoices = MappingProxyType({}),
+) -> dict[str, RecipeInput]:
     """Return the input of each package's recipe for a group, in building order."""
-    versions = versions_of(packages)
+    taken = [(name, each) for (name, of), each in published.items() if of == group.name]
+    versions = {**versions_of(packages), **{name: each.version for name, each in taken}}
     found = {}
     for name, needed in building_order(packages).items():
         target, toolkit = group.wheel_targets[name], group.toolkit_for(name)
@@ -118,7 +123,7 @@ def draft_plan(
     """
     groups, preferred = fleet.groups, fleet.preferred
     by_name = {package.name: package for package in packages}
-    inputs = {group.name: recipe_inputs(group, packages) for group in groups}
+    inputs = {group.name: recipe_inputs(group, packages, published) for group in groups}
     made: dict[WheelId, DraftWheel] = {}  # by package and each group
     for name, needed in building_order(packages).items():
         by_build: dict[tuple[object, ...], list[DraftGroup]] = {}

@@ -11,7 +11,7 @@ from fleetbuild.hardware.rungs import RUNGS
 from fleetbuild.models import Facts, Floors, LockedFile, PlannedWheel, Requires, Target
 from fleetbuild.models.plan import toolkit_origin
 from fleetbuild.plan.decide.requests import locked_archives, toolkit_request
-from fleetbuild.plan.decide.resolution import MISSING, Locks
+from fleetbuild.plan.decide.resolution import Locks, Resolution
 from fleetbuild.plan.decide.wheels.builder_needs import (
     expected_minutes,
     is_measured,
@@ -54,19 +54,19 @@ def plan_wheel(
         return _taken_wheel(wheel, wheel.taken, blocked)
     recipe, target, builders = wheel.package.recipe, wheel.target, wheel.builders
     source = locks.source(wheel.package.name)
-    answer = locks.builds.get(wheel.id, MISSING)
+    answer = locks.builds.get(wheel.id, Resolution())
     # Published wheels of this release are in the environment already.
     bases_taken = {base.package.name: base.taken for base in wheel.against if base.taken}
     requirements = None
     if source and not answer.problem:
         requirements = tuple(file for file in answer.wheels if file.name not in bases_taken)
-    toolkit = locks.toolkits.get(wheel.id, MISSING)
+    toolkit = locks.toolkits.get(wheel.id, Resolution())
     toolkit_files = () if toolkit.problem else toolkit.wheels
     if image is None:  # a pod has the toolkit of its image
         toolkit_files = toolkit_files or locked_archives(wheel)
     toolkit_from = toolkit_origin(toolkit_files)
-    # Without a source nothing is resolved. The toolkit need not be installed for that.
-    if locks.unfetched and not toolkit_from and image is None and toolkit_request(wheel, facts):
+    # An index that is not reached does not say that the toolkit has to be installed.
+    if toolkit.offline and not toolkit_from and image is None and toolkit_request(wheel, facts):
         toolkit_from = "NVIDIA's wheels"
     key, bases = None, tuple(base.artifact_key for base in against if base.artifact_key)
     known = len(bases) == len(against)
@@ -151,7 +151,7 @@ def _taken_wheel(wheel: DraftWheel, file: LockedFile, blocked: str | None) -> Pl
     given = wheel.recipe_input.model_copy(update={"wheel_version": file.version})
     return PlannedWheel(
         package=wheel.package.name,
-        version=wheel.package.version,
+        version=given.version,
         wheel_version=file.version,
         recipe=recipe.name,
         target=wheel.target,

@@ -24,6 +24,7 @@ class PublishedChoice(Frozen):
     """The decision whether a group takes a published wheel of a package, with the reason."""
 
     file: LockedFile | None = None  # the wheel to take; None: build it
+    version: str  # of the package, as it is asked for here
     why: str  # why it is taken, or why not
     undecided: bool = False  # whether only a run would show that it fits
 
@@ -88,9 +89,10 @@ def choose_published(
     if reasons:
         undecided = code is not None and code.undecided and reasons == beyond
         why = f"{file.file} does not fit: {'; '.join(reasons)}."
-        return PublishedChoice(why=why, undecided=undecided)
+        return PublishedChoice(version=package.version, why=why, undecided=undecided)
     why = _why_it_fits(package, target, file, torch, code)
-    return PublishedChoice(file=file, why=f"{why[0].upper()}{why[1:]}.")
+    said = f"{why[0].upper()}{why[1:]}."
+    return PublishedChoice(file=file, version=package.version, why=said)
 
 
 def _cpu(package: Package, target: Target, file: LockedFile, code: Code | None) -> Iterable[str]:

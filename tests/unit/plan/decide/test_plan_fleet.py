@@ -142,7 +142,7 @@ def test_a_package_with_wheels_of_other_kinds_alone_names_the_ways_out(site):
     for version in ("1.0", "2.0"):  # 2.0 has no sdist either
         make_wheel(site / "files", "only", version, "cp311-cp311-manylinux_2_17_x86_64")
     node = plan({"a": facts()}, "only==1.0").nodes["a"]
-    assert node.reason.startswith("only 1.0 for cpu-avx2-cp311: No sdist was")
+    assert node.reason.startswith("cpu-avx2-cp311: only 1.0 cannot be installed. No sdist")
     assert (node.fix[:13], node.fix[-22:]) == ("Name a source", "build: {policy: auto}.")
 
 
@@ -354,13 +354,14 @@ def forge(site, monkeypatch):
     git(site / "repo", "tag", "v1.0")
     (site / "recipes").mkdir()
 
-    def write(more):
+    def write(more, fleet=None, policy="targeted"):
         (site / "recipes" / "inside.yml").write_text(
-            "name: inside\npackages: [inside]\nrungs: [x86-64]\n"
+            "name: inside\npackages: [inside]\nrungs: [x86-64, avx2]\n"
             f"source: {{git: 'https://forge.invalid/repo'}}\n{more}"
         )
-        config = Config(mirrors={"https://forge.invalid": site.as_uri()})
-        return plan_fleet(inventory(["a"]), {"a": facts()}, config, ["inside==1.0"])
+        config = Config(mirrors={"https://forge.invalid": site.as_uri()}, build={"policy": policy})
+        fleet = fleet or {"a": facts()}
+        return plan_fleet(inventory(fleet), fleet, config, ["inside==1.0"])
 
     return write
 
@@ -414,12 +415,20 @@ def test_another_commit_is_another_wheel(forge, site):
     assert forge("").groups[0].wheels[0].artifact_key != one
 
 
-def test_a_repository_that_is_not_reached_leaves_the_lock_missing(forge, site):
+def test_a_repository_that_is_not_reached_blocks_the_groups_that_need_it(forge, site):
+    """If all need it, the lock is missing."""
     (site / "repo").rename(site / "gone")
     made = forge("requires: []\n")
     assert made.lock == "missing"
     assert "forge.invalid/repo cannot be fetched" in made.lock_problem
-    assert made.groups[0].wheels[0].artifact_key is None
+    assert (made.exit_code, made.nodes["a"].state) == (0, "ok")
+    code = {"inside/_c.so": make_elf(bytes.fromhex("c5fdfec1c3"))}  # vpaddd ymm0
+    make_wheel(site / "files", "inside", tag="cp311-cp311-manylinux_2_17_x86_64", files=code)
+    made = forge("", {"a": facts("avx2"), "old": facts("avx")}, "auto")
+    assert [made.nodes[name].state for name in ("a", "old")] == ["ok", "blocked"]
+    assert made.nodes["old"].reason.startswith("cpu-x86-64-cp311: inside 1.0 cannot be installed.")
+    assert "forge.invalid/repo cannot be fetched" in made.nodes["old"].reason
+    assert (made.lock, made.exit_code, made.summary.nodes_to_change) == ("complete", 4, 1)
 
 
 def test_a_version_without_a_tag_is_an_error(forge, site):
@@ -472,5 +481,7 @@ def test_a_source_that_cannot_be_downloaded_leaves_the_lock_missing(monkeypatch)
 
     monkeypatch.setattr("fleetbuild.store.wheels.fetch", refuse)
     made = plan({"a": facts()}, "pkg==1.0")
-    assert (made.lock, made.lock_problem) == ("missing", "pkg cannot be fetched.")
-    assert made.groups[0].wheels[0].artifact_key is None
+    assert (made.lock, made.lock_problem) == (
+        "missing",
+        "pkg 1.0 cannot be installed. pkg cannot be fetched.",
+    )

@@ -166,7 +166,7 @@ def test_a_build_that_cannot_be_resolved_blocks_its_groups():
     problem = Resolution(problem="numpy does not go with it.", fix="Look.")
     locks.builds[made.wheels[1].id] = problem
     plan = planned(fleet, packages=release, locks=locks)
-    assert plan.nodes["a"].reason == "The build of torchvision: numpy does not go with it."
+    assert plan.nodes["a"].reason.endswith("The build of torchvision: numpy does not go with it.")
     assert BUILD.problem is None
 
 

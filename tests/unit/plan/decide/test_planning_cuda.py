@@ -439,11 +439,12 @@ def test_libraries_that_the_recipe_does_not_need_may_be_missing(recipe, lacking)
 
 
 def test_a_plan_without_a_source_does_not_ask_for_a_toolkit_that_wheels_bring():
-    """Nothing is resolved then, the toolkit's wheels neither."""
+    """No index says then whether it has the toolkit's wheels."""
     fleet = {"a": gpu("8.6")}
     made = drafted(fleet, [WHEELS], config=Config(cuda="13.0"))
     unfetched = Resolution(problem="kernels cannot be fetched", offline=True)
-    locks = answers(made, fleet, sources=()).model_copy(update={"unfetched": unfetched})
+    locks = answers(made, fleet, sources=(), closure=unfetched)
+    locks = locks.model_copy(update={"toolkits": {made.wheels[0].id: unfetched}})
     plan = planned(fleet, packages=[WHEELS], locks=locks, config=Config(cuda="13.0"))
     assert plan.lock_problem == "kernels cannot be fetched"
     requires = plan.groups[0].wheels[0].requires

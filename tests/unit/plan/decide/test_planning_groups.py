@@ -357,7 +357,7 @@ def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     locks.dependencies["cpu-avx-cp311"] = problem
     plan = planned(fleet, locks=locks)
     assert (plan.nodes["a"].state, plan.nodes["b"].state) == ("blocked", "ok")
-    assert plan.nodes["a"].reason == "numpy has no wheel."
+    assert plan.nodes["a"].reason == "cpu-avx-cp311: numpy has no wheel."
     assert plan.nodes["a"].fix == "Build it."
     assert plan.nodes["a"].group == "cpu-avx-cp311"
     assert plan.groups[0].wheels[0].action == "blocked"
@@ -366,19 +366,13 @@ def test_a_closure_that_does_not_exist_blocks_its_group_alone():
     assert nodes_blocking_dependencies(made.groups, locks.dependencies) == {}
 
 
-def test_unresolvable_build_requirements_block_the_wheel():
-    plan = planned({"a": facts()}, build=Resolution(problem="cmake has no wheel.", fix="Pin."))
-    assert plan.groups[0].wheels[0].action == "blocked"
-    assert plan.nodes["a"].reason == "The build of hnswlib: cmake has no wheel."
-
-
 def test_a_member_with_too_old_a_libc_is_blocked_alone():
     fleet = {"old": facts(libc="2.17"), "new": facts(libc="2.36"), "new2": facts(libc="2.36")}
     packages = [package()]
     made = drafted(fleet)
     bad = Resolution(problem="numpy needs glibc 2.28.", fix="Update it.")
     old_libc_nodes = nodes_blocking_dependencies(made.groups, {"cpu-avx2-cp311": bad})
-    assert old_libc_nodes == {"old": ("numpy needs glibc 2.28.", "Update it.")}
+    assert old_libc_nodes == {"old": ("cpu-avx2-cp311: numpy needs glibc 2.28.", "Update it.")}
     again = drafted(fleet, packages, blocked=old_libc_nodes)
     assert [group.nodes for group in again.groups] == [("new", "new2")]
     plan = make_plan(

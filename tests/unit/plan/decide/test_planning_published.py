@@ -18,6 +18,7 @@ from fleetbuild.plan.decide.wheels.published import (
 )
 from fleetbuild.plan.document.make_plan import make_plan
 from fleetbuild.plan.resolve import published
+from fleetbuild.store.index_config import IndexSettings
 from tests.factories.fleets import answers, drafted, facts, inventory, locked, package, recipe_of
 from tests.factories.plans import make_target
 
@@ -231,7 +232,7 @@ def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkey
     }
 
     def find_wheels(questions, settings, **_):
-        assert settings == "settings"
+        assert settings == IndexSettings()
         found = {}
         for question in questions:
             (name,) = {requirement.partition("==")[0] for requirement in question.requirements}
@@ -242,7 +243,7 @@ def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkey
     monkeypatch.setattr(published, "find_wheels", find_wheels)
     packages = [package("torchvision", "0.28.0"), TORCH]
     fleet = {"a": facts(), "b": gpu("9.0"), "c": gpu("6.0")}
-    groups, store = drafted(fleet, packages).groups, SimpleNamespace(settings="settings")
+    groups, store = drafted(fleet, packages).groups, SimpleNamespace(settings=IndexSettings())
     choices = published.find_published(groups, packages, (), store, None, never_build=False)
     versions = {key: choice.file and choice.file.version for key, choice in choices.items()}
     assert versions == {
@@ -258,11 +259,13 @@ def test_every_variant_on_the_index_is_considered_and_companions_match_it(monkey
 
 TAKEN = {
     ("hnswlib", "cpu-avx2-cp311"): PublishedChoice(
-        file=locked("hnswlib", "0.8.0", "e"), why="It fits."
+        file=locked("hnswlib", "0.8.0", "e"), version="0.8.0", why="It fits."
     )
 }
 NOT = {
-    ("hnswlib", "cpu-avx-cp311"): PublishedChoice(why="hnswlib.whl does not fit: it holds avx2.")
+    ("hnswlib", "cpu-avx-cp311"): PublishedChoice(
+        version="0.8.0", why="hnswlib.whl does not fit: it holds avx2."
+    )
 }
 
 
@@ -300,9 +303,9 @@ def test_an_extension_is_built_against_the_published_wheel():
     scatter = package("torch-scatter", "2.1.2")
     choices = {
         ("torch", "cpu-avx2-cp311"): PublishedChoice(
-            file=locked("torch", "2.13.0+cpu", "e"), why="Fits."
+            file=locked("torch", "2.13.0+cpu", "e"), version="2.13.0", why="Fits."
         ),
-        ("torch-scatter", "cpu-avx2-cp311"): PublishedChoice(why="Nothing fits."),
+        ("torch-scatter", "cpu-avx2-cp311"): PublishedChoice(version="2.1.2", why="No."),
     }
     made = drafted(fleet, [scatter, TORCH], published=choices, config=AUTO)
     torch, extension = made.wheels
