@@ -18,7 +18,9 @@ from fleetbuild.plan.decide.wheels.draft import recipe_inputs
 from fleetbuild.plan.decide.wheels.published import PublishedChoice, PublishedChoices
 from fleetbuild.recipes import GENERIC, render_not_buildable
 
-_PUBLISHED = "Take its published wheel, if it fits the node: build.policy: auto."
+_PUBLISHED = (
+    "Take its published wheel where it runs: name it in a file for -r, or set build: {policy: auto}"
+)
 _ANOTHER = (
     "Ask for another version or a range: the newest of it that runs there is taken. Or leave these"
     " nodes out with fleetbuild_skip: true."
