@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from fleetbuild.ansible import RunPlaybook
 from fleetbuild.ansible.role_results import AnyReply, Reply, more_severe, reply_in
@@ -152,55 +152,30 @@ def _with_current_group(
 ) -> dict[str, NodeResult]:
     """Return the results; a node that was rolled back gets the group of the release it has now."""
     results = dict(nodes)
-    for name, facts_now in facts.items():
-        manifest = facts_now.release.get(release)
-        if (
-            manifest
-            and manifest.id == results[name].release_id
-            and results[name].state == "rolled_back"
-        ):
-            results[name] = results[name].model_copy(update={"group": manifest.group})
+    for name, result in nodes.items():
+        now = facts[name].release.get(release) if name in facts else None
+        if now and now.id == result.release_id and result.state == "rolled_back":
+            results[name] = result.model_copy(update={"group": now.group})
     return results
 
 
 def _without_release(
     facts: Mapping[str, Facts], release: str, expected: Mapping[str, str]
 ) -> dict[str, NodeResult]:
+    """Return the results of the nodes where the release does not serve."""
     results = {}
-    for name, node_facts in facts.items():
-        if node_facts.state == "unreachable":
-            results[name] = NodeResult(
-                node=name,
-                state="unreachable",
-                reason=node_facts.reason,
-                fix=node_facts.fix or AGAIN,
-            )
-        elif (
-            node_facts.state == "ok"
-            and release not in node_facts.release
-            and release in node_facts.damaged
-        ):
-            results[name] = NodeResult(
-                node=name,
-                state="verify_failed",
-                reason=f"Its release is damaged: {node_facts.damaged[release]}.",
-                fix=REPAIR,
-                damaged=True,
-            )
-        elif node_facts.state == "ok" and release not in node_facts.release and name in expected:
-            results[name] = NodeResult(
-                node=name,
-                state="verify_failed",
-                reason=f"The last apply left release {expected[name]}, but none serves there now.",
-                fix=REPAIR,
-                damaged=True,
-            )
-        elif node_facts.state != "ok" or release not in node_facts.release:
-            results[name] = NodeResult(
-                node=name,
-                state="skipped",
-                reason=node_facts.reason or no_release(release),
-            )
+    for name, node in facts.items():
+        if node.state == "ok" and release in node.release:
+            continue
+        about: dict[str, Any] = {"state": "skipped", "reason": node.reason or no_release(release)}
+        if node.state == "unreachable":
+            about = {"state": "unreachable", "reason": node.reason, "fix": node.fix or AGAIN}
+        elif node.state == "ok" and (release in node.damaged or name in expected):
+            lost = f"The last apply left release {expected.get(name)}, but none serves there now."
+            damage = node.damaged.get(release)
+            reason = f"Its release is damaged: {damage}." if damage else lost
+            about = {"state": "verify_failed", "reason": reason, "fix": REPAIR, "damaged": True}
+        results[name] = NodeResult(node=name, **about)
     return results
 
 
