@@ -222,6 +222,7 @@ class Fleet:
             builders=builders,
             targets=targets,
             facts_source=source,
+            captures=captures,
             requirements=requirements,
             secrets=self._secrets,
             timeout=self._timeout,

@@ -161,7 +161,8 @@ def installed_release(name: str = "default", paths: Sequence[str] = ()) -> Insta
     raise BlockedError(
         f"This machine has no release called {name}: not in {' or '.join(folders)}{elsewhere}.",
         "If another one is meant, name it: --release NAME, or --config FILE with the fleetbuild.yml"
-        f" of its install. To install one: {first}fleetbuild apply --package NAME==VERSION",
+        f" of its install. To install one: {first}fleetbuild apply 'localhost,' --package"
+        " NAME==VERSION",
     )
 
 

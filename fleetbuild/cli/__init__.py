@@ -82,6 +82,8 @@ for command in (
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(expand(run.run))
 app.add_typer(emit.app, name="emit")
 app.add_typer(store.app, name="store")
+for of_store in (store.list_, store.check, store.rm, store.gc, store.fetch):
+    store.app.command(name=of_store.__name__.rstrip("_"), cls=Command)(expand(of_store))
 _GROUPS = {"": app, "emit": emit.app, "store": store.app}
 for extension in extensions():
     for command in extension.commands():

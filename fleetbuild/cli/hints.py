@@ -73,8 +73,13 @@ class Hints:
         self._values |= values
 
     def recall(self, made: Mapping[str, Any]) -> None:
-        """Note what a plan was made with; what this run names comes before."""
-        self._values |= {name: each for name, each in made.items() if not self._values.get(name)}
+        """Note what a plan was made with; what this run names comes before.
+
+        A run that asks the nodes knows them as they are: it sends nobody back to captures.
+        """
+        asked = {"captures"} if "timeout" in self._values else set()
+        known = {name for name, value in self._values.items() if value} | asked
+        self._values |= {name: value for name, value in made.items() if name not in known}
 
     def completed(self, text: str) -> str:
         """Return the sentence with complete commands; one at the end has no full stop behind it."""
@@ -94,7 +99,8 @@ class Hints:
             return " ".join(words)
         self._recall_last_plan()
         filled = [each for word in words for each in self._filled(target, word)]
-        return " ".join((*filled, *self._given(target, rest)))
+        end = filled.index("--") if "--" in filled else len(filled)  # what follows is another's
+        return " ".join((*filled[:end], *self._given(target, rest), *filled[end:]))
 
     def _filled(self, target: Any, word: str) -> list[str]:
         """Return the word; in place of INVENTORY the run's, or none where a command finds it."""

@@ -88,7 +88,7 @@ class Emission:
         _, problems = fetch_releases(self.plan, self.store)
         wheels = release_files(self.plan, self.store)
         if not wheels:
-            lacks = " ".join(lacking(self.plan, self.store).values())
+            lacks = " ".join(lacking(self.plan, self.store).values()) or "Every group is blocked."
             raise BlockedError(
                 f"The store has no complete release, so no {made} can be written. {lacks}",
                 f"{way_on(self.plan, self.store)}.",

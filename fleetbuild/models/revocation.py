@@ -112,6 +112,7 @@ class Revocations(Frozen):
 
 
 NOTHING_REVOKED = Revocations()
+TAKE_BACK = "take the revocation back: fleetbuild revoke --undo WHAT (see fleetbuild revoke --list)"
 
 
 def _files(wheels: Sequence[PlannedWheel]) -> Iterator[LockedFile]:

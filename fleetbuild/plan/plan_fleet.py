@@ -21,7 +21,7 @@ from fleetbuild.models import Config, Event, Facts, Inventory, OnEvent, Plan, ig
 from fleetbuild.models.node import NO_SSH
 from fleetbuild.models.plan import FactsSource
 from fleetbuild.models.problem import Problem
-from fleetbuild.models.revocation import Revocations
+from fleetbuild.models.revocation import TAKE_BACK, Revocations
 from fleetbuild.plan.decide.group_fleet import GroupedFleet, group_fleet
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.left_out import (
@@ -77,6 +77,7 @@ def plan_fleet(
     builders: Sequence[str] = (),
     targets: Sequence[str] = (),
     facts_source: FactsSource = "probe",
+    captures: Path | str | None = None,
     timeout: float | None = None,
     config_file: str | None = None,
     requirements: RequirementList | None = None,
@@ -88,7 +89,8 @@ def plan_fleet(
     `builders` are the hosts that build.builders names. `targets` replace the configuration's.
     `timeout` is the deadline that was chosen for the probe, and `config_file` where `config` is
     from if that was chosen: the plan's apply takes both too.
-    `requirements` come from files: their packages are added to `packages`.
+    `requirements` come from files: their packages are added to `packages`. `captures` is the folder
+    that `facts` come from, if nodes were not asked.
     The plan names the files of `secrets`, and no password.
     """
     config = config or Config()
@@ -170,6 +172,7 @@ def plan_fleet(
         options={
             "package": tuple(packages),
             "target": tuple(targets),
+            "captures": (str(captures),) if captures else (),
             **(requirements.files if requirements else {}),
             **(secrets.options if secrets else {}),
         },
@@ -201,11 +204,7 @@ def _members(names: Sequence[str], basis: PlanBasis) -> Members:
 def _refuse_revoked(packages: Sequence[Package], revoked: Revocations) -> None:
     for package in packages:
         if why := revoked.of(package.name, package.version):
-            raise BlockedError(
-                why,
-                f"Plan with another version of {package.name}, or take the revocation back:"
-                f" fleetbuild revoke --undo {package.name}=={package.version}",
-            )
+            raise BlockedError(why, f"Plan with another version of {package.name}, or {TAKE_BACK}")
 
 
 def named_builders(

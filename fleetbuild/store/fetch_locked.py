@@ -104,7 +104,7 @@ def lacking(plan: Plan, store: Store) -> dict[str, str]:
 
 def way_on(plan: Plan, store: Store) -> str:
     """Return the commands that complete the store."""
-    if store.revocations.in_plan(plan):
+    if store.revocations.in_plan(plan) or not plan.unblocked_groups:
         return "Plan again: fleetbuild plan INVENTORY; then fleetbuild apply"
     unbuilt = any(
         not wheel.published and not store.find(wheel)

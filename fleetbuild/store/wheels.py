@@ -25,7 +25,7 @@ from fleetbuild.errors import AuditError, InstallError
 from fleetbuild.extension import extensions
 from fleetbuild.files import remove_old, sha256_of
 from fleetbuild.models import Commit, Floors, LockedFile, PlannedWheel, now
-from fleetbuild.models.revocation import Revocations
+from fleetbuild.models.revocation import TAKE_BACK, Revocations
 from fleetbuild.models.stored import NO_CONTEXT, BuildContext, StoredWheel, WheelRecord
 from fleetbuild.store.address_secrets import reveal, without_login
 from fleetbuild.store.fetch import fetch
@@ -160,9 +160,7 @@ class Store:
         """Return the path of a locked file; download it the first time."""
         if file.file.endswith(".whl") and (why := self.revocations.of_file(file)):
             raise InstallError(
-                why,
-                f"Plan again with another version of {file.name}, or take the revocation back:"
-                " fleetbuild revoke --undo.",
+                why, f"Plan again with another version of {file.name}, or {TAKE_BACK}"
             )
         if file.commit:
             return self._fetch_commit(file, file.commit)

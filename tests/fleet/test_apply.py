@@ -44,10 +44,6 @@ class Fleet:
         fleet = fleetbuild.Fleet(self.lab.inventory, state_dir=self.state, timeout=15)
         return fleet.apply(plan, on_event=self.told.append)
 
-    def runs(self) -> int:
-        """How many playbooks were started so far."""
-        return len(list((self.state / "runs").glob("*")))
-
 
 @pytest.fixture(scope="module")
 def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Fleet:
@@ -129,21 +125,6 @@ def test_the_manifests_are_for_the_three_groups(fleet: Fleet, applied: tuple[Pla
     assert all(name in texts["labels.sh"] for name in fleet.lab.nodes)
     emitted = fleetbuild.Fleet(state_dir=fleet.state).emit("k8s", plan=plan, result=result)
     assert emitted.files == texts
-
-
-def test_a_second_apply_does_nothing_and_starts_no_playbook(
-    fleet: Fleet, applied: tuple[Plan, Result]
-) -> None:
-    plan, _ = applied
-    before = fleet.runs()
-    result = fleet.apply(plan)
-    assert fleet.runs() == before
-    assert not result.changed
-    assert set(states(result).values()) == {"up_to_date"}
-    again = fleet.plan()
-    assert again.summary.nodes_to_change == again.summary.wheels_to_build == 0
-    assert fleet.apply(again).exit_code == 0
-    assert fleet.runs() == before
 
 
 def source_tree(folder: Path, *, setup: str = "", code: str = "") -> Path:

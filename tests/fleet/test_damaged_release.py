@@ -110,12 +110,3 @@ def test_verify_repairs_damage_that_only_hashes_show(fleet: Fleet) -> None:
     assert repaired.exit_code == 0
     fleet.check_intact()
     assert set(states(fleet.calls().verify(repair=True)).values()) == {"verified"}
-
-
-def test_a_lost_release_is_installed_again(fleet: Fleet) -> None:
-    fleet.do("a", f"rm -r /opt/fleetbuild/releases/{fleet.releases[1]}")
-    assert fleet.drift()["a"].drift == "damaged"
-    assert states(fleet.calls().verify(repair=True)) == {"a": "installed", "b": "verified"}
-    fleet.check_intact()
-    assert states(fleet.calls().rollback()) == {"a": "rolled_back", "b": "rolled_back"}
-    assert {status.drift for status in fleet.drift().values()} == {"none"}

@@ -1,11 +1,13 @@
 """What messages propose is pasted on real nodes: each command runs as it was printed.
 
 The fleet needs much to be repeated: an encrypted inventory in a folder with a space, its own
-known_hosts, a limit, a configuration, a state directory, and a list of requirements.
+known_hosts, a limit, a configuration, a state directory, and a list of requirements. Commands that
+look at a plan, the store or a release are pasted on this machine.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pexpect  # type: ignore[import-untyped]  # ansible-runner brings it
 import pytest
@@ -21,7 +24,6 @@ import yaml
 from fleetbuild.cli.hints import commands
 from tests.factories.files import make_wheel
 from tests.fleet.conftest import MakeLab
-from tests.lab import Lab
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "TERM": "dumb"}
@@ -34,8 +36,8 @@ PLAN = f"fleetbuild plan 'my fleet' -l one:two -r 'my list.txt' --config 'its co
 class Shell:
     """A shell in the fleet's folder, and what the last command printed."""
 
-    lab: Lab
     folder: Path
+    lab: Any = None
     said: str = ""
     told: list[str] = field(default_factory=list)
 
@@ -50,14 +52,15 @@ class Shell:
         assert done.returncode == code, "\n".join((*self.told, self.said))
 
     def printed(self, name: str) -> str:
-        """Return the one command of this name that was printed."""
-        printed = {self.said[found.start : found.end] for found in commands(self.said)}
-        (command,) = [each for each in printed if each.split()[1] == name]
+        """Return the one printed command that begins so."""
+        advice = re.sub("^error: .*", "", self.said, flags=re.MULTILINE)
+        printed = {advice[found.start : found.end] for found in commands(advice)}
+        (command,) = [each for each in printed if each.startswith(f"fleetbuild {name}")]
         return command
 
-    def paste(self, name: str, code: int = 0) -> None:
-        """Run the one command of this name that was printed, as it was printed."""
-        self.run(self.printed(name), code)
+    def paste(self, name: str, code: int = 0, put: tuple[str, str] = ("", "")) -> None:
+        """Run the one printed command that begins so, with a word put in place of its capitals."""
+        self.run(self.printed(name).replace(*put), code)
 
     def wait_until_free(self, free: Callable[[], object]) -> None:
         """Paste apply with --wait, as its hint says, and free the node once it waits."""
@@ -123,7 +126,7 @@ def shell(make_lab: MakeLab, tmp_path: Path) -> Shell:
     for version in ("1.0", "2.0"):
         code = f"version = {version!r}\n".encode()
         make_wheel(tmp_path / "wheels", "tiny", version, files={"tiny.py": code})
-    made = Shell(lab, tmp_path)
+    made = Shell(tmp_path, lab)
     made.want("1.0")
     (inventory / "group_vars/all.yml").write_text("the_user: fleet\n")
     made.run("ansible-vault encrypt --vault-password-file 'the password' my*/group_vars/all.yml")
@@ -164,3 +167,73 @@ def test_a_fleets_story_told_by_pasting(shell: Shell) -> None:
     shell.serves("2.0", "2.0")
     shell.paste("rollback")
     shell.serves("1.0", "1.0")
+
+
+OWN = "--state-dir 'its state'"
+HERE = f"'my fleet/inventory.yml' {OWN}"
+
+
+def test_this_machines_story_told_by_pasting(tmp_path: Path) -> None:
+    shell, wheels = Shell(tmp_path), tmp_path / "wheels"
+    for name, file in (("tiny", "tiny"), ("ipykernel", "ipykernel/a"), ("odd", "sitecustomize")):
+        make_wheel(wheels, name, files={f"{file}.py": b""})
+
+    def want(*packages: str) -> None:
+        config = {"index": [str(wheels)], "build": {"policy": "published"},
+                  "install": {"path": str(tmp_path / "apps")}, "packages": packages}  # fmt: skip
+        for folder in (tmp_path, tmp_path / "my fleet"):
+            (folder / "fleetbuild.yml").write_text(json.dumps(config))
+
+    shell.run(f"fleetbuild doctor {OWN}")
+    shell.paste("init")
+    shell.run(f"fleetbuild init {OWN}", 2)
+    shell.paste("init", put=("DIR", "'my fleet'"))
+    want("tiny==1.0")
+    shell.paste("plan")
+    shell.run(f"fleetbuild explain {OWN}", 2)
+    shell.paste("explain", put=("NODE", "this-machine"))
+    shell.run(f"fleetbuild env {OWN}", 4)
+    shell.paste("apply", 2, put=("NAME==VERSION", "tiny==1.0"))
+    shell.paste("apply")
+    shell.run(f"fleetbuild run {OWN}", 2)
+    shell.paste("run", put=("COMMAND", "python -c 'import tiny'"))
+    shell.run(f"fleetbuild env --install it {OWN}", 2)
+    (line,) = re.findall('eval ".*"', shell.said)
+    shell.run(f"{line} && python -c 'import tiny'")
+
+    shell.run(f"fleetbuild plan {HERE} --facts captures", 2)
+    shell.paste("facts", put=("DIR", "captures"))
+    shell.run(f"fleetbuild plan {HERE} --facts captures")
+    shell.run(f"fleetbuild revoke {OWN}", 2)
+    shell.paste("revoke --list")
+    shell.run(f"fleetbuild revoke tiny==1.0 {OWN} --reason bad")
+    shell.paste("plan", 4)
+    shell.run(f"fleetbuild emit nix {OWN}", 4)
+    shell.paste("plan", 4)
+    shell.paste("revoke --undo", put=("WHAT", "tiny==1.0"))
+    shell.paste("plan")
+    assert "1 node from captures" in shell.said
+
+    shell.run(f"fleetbuild env --format jupyter {OWN}", 2)
+    want("tiny==1.0", "ipykernel==1.0")
+    shell.paste("apply", 2)
+    shell.paste("apply")
+    shell.run(f"fleetbuild env --format jupyter {OWN}")
+    for wheel in (tmp_path / "its state/store").rglob("tiny*.whl"):
+        wheel.write_bytes(b"damaged")
+    shell.run(f"fleetbuild store check {OWN}", 7)
+    shell.paste("plan")
+    shell.run(f"fleetbuild store check {OWN}")
+
+    want("odd==1.0")
+    shell.run(f"fleetbuild apply {HERE} --yes", 7)
+    shell.paste("audit", 7, put=("WHEEL", "wheels/odd-1.0-py3-none-any.whl"))
+    shell.run(f"fleetbuild check {OWN}", 2)
+    shell.paste("check", put=("numpy", "six"))
+    (tmp_path / "gone.yml").write_text("all: {hosts: {gone: {ansible_port: 1}}}\n")
+    shell.run(f"fleetbuild check tiny gone.yml {OWN}", 4)
+    shell.paste("facts", 3)
+    shell.run(f"fleetbuild remove {HERE} --dry-run", 2)
+    shell.paste("remove", 2)
+    shell.paste("remove 'my fleet")
+    shell.run(f"fleetbuild run {OWN} -- true", 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -43,7 +44,7 @@ SLOW = """
   tasks:
     - name: Drain
       ansible.builtin.command: sleep {{ 100 if inventory_hostname == "three" else 0 }}
-      timeout: 3
+      timeout: 10
 """
 # A release that works unless its node says otherwise.
 CODE = "import os\nif os.path.exists('/etc/breaks-VERSION'): os._exit(9)\n"
@@ -104,6 +105,7 @@ def fleet(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("rollout")
     for name, text in (("drain", DRAIN), ("after", AFTER), ("slow", SLOW)):
         (folder / f"{name}.yml").write_text(text)
+    (folder / "hangs.yml").write_text(SLOW.replace("timeout: 10", ""))
     return Fleet(lab, folder)
 
 
@@ -155,17 +157,29 @@ def test_a_group_that_stops_serves_again_what_it_served_before(fleet: Fleet) -> 
         fleet.lab.exec(name, f"{python} -c 'import tiny'", user="fleet", check=True)
 
 
-def test_a_node_whose_before_fails_does_not_switch(fleet: Fleet) -> None:
-    before = fleet.serving()
-    rollout = {"before": {"playbook": "slow.yml"}, "max_fail": 1, "canary": 0}
-    result = fleet.apply(fleet.plan("3.0", **rollout))
-    assert states(result) == {"one": "installed", "three": "install_failed", "two": "installed"}
-    three = next(node for node in result.nodes if node.node == "three")
-    assert three.reason
-    assert three.reason.startswith("Not switched, because rollout.before failed: Drain")
-    assert "did not end within 3 s" in three.reason
-    assert fleet.serving()[1] == before[1]
-    again = fleet.apply(fleet.plan("3.0", max_fail=1))
+@pytest.mark.parametrize(
+    ("version", "hook", "failing", "reason"),
+    [
+        # A task's timeout is for its node, a hook's for all nodes of its step.
+        ("3.0", {"playbook": "slow.yml"}, ["three"], "Drain.*did not end within 10 s"),
+        ("1.0", {"playbook": "hangs.yml", "timeout": 20}, NODES, "it did not end within 20 s"),
+    ],
+)
+def test_a_node_whose_before_fails_does_not_switch(
+    fleet: Fleet, version: str, hook: dict[str, Any], failing: list[str], reason: str
+) -> None:
+    (fleet.folder / "after").unlink(missing_ok=True)
+    before, after = fleet.serving(), {"playbook": "after.yml"}
+    plan = fleet.plan(version, before=hook, after=after, max_fail=3, canary=0, serial=3)
+    result = fleet.apply(plan)
+    failed = {node.node: node.reason for node in result.nodes if node.state == "install_failed"}
+    assert list(failed) == failing
+    for why in failed.values():
+        assert re.match(f"Not switched, because rollout.before failed: {reason}", why or "")
+    both = zip(NODES, before, fleet.serving(), strict=True)
+    assert [name for name, then, now in both if then == now] == failing
+    assert sorted((fleet.folder / "after").read_text().split()[1::2]) == NODES  # none stays drained
+    again = fleet.apply(fleet.plan(version, max_fail=1))
     assert (again.exit_code, states(again)["three"]) == (0, "installed")
     assert len(set(fleet.serving())) == 1
 

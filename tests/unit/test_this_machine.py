@@ -192,7 +192,9 @@ def test_run_takes_the_install_path_of_fleetbuild_yml(cli: Cli, user: Path, tmp_
     (tmp_path / "fleetbuild.yml").write_text(f"install: {{path: {tmp_path / 'ours'}}}\n")
     assert cli("run", "--", "greet", "hi").stdout == f"hi from {ours}\n"
     missing = cli("run", "--release", "other", "--config", "fleetbuild.yml", "greet").stderr
-    assert missing.endswith("fleetbuild apply --package NAME==VERSION --config fleetbuild.yml\n")
+    assert missing.endswith(
+        "fleetbuild apply 'localhost,' --package NAME==VERSION --config fleetbuild.yml\n"
+    )
 
 
 def test_env_is_for_shells(user: Path) -> None:

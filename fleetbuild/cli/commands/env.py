@@ -71,7 +71,8 @@ def env(
         ):
             raise fleetbuild.UsageError(
                 "This release lacks ipykernel, so Jupyter cannot start it as a kernel.",
-                "Add it under packages: in fleetbuild.yml, then run: fleetbuild apply INVENTORY",
+                "Add it where the packages are named (packages: in fleetbuild.yml, a requirements"
+                " file or --package), then run: fleetbuild apply INVENTORY",
             )
         text = _TEXTS[format](installed, config or fleetbuild.find_config(fleetbuild.THIS_MACHINE))
         if install is None:

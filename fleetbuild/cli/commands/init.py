@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -26,5 +27,6 @@ def init(
         run.out.say(
             f"Wrote {config}.",
             f"Wrote {inventory}.",
-            f"Next: name your nodes in {inventory}, then run: fleetbuild plan {inventory}",
+            f"Next: name your nodes in {inventory}, then run: fleetbuild plan"
+            f" {shlex.quote(str(inventory))}",
         )

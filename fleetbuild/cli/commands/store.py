@@ -26,9 +26,7 @@ WheelArgument = Annotated[
 ]
 
 
-@app.command(name="list")
-@options.expand
-def list_wheels(
+def list_(
     output: options.OutputOptions,
 ) -> None:
     """List the stored wheels."""
@@ -45,8 +43,6 @@ def list_wheels(
             run.out.say(report.store_ending(wheels))
 
 
-@app.command()
-@options.expand
 def check(
     output: options.OutputOptions,
 ) -> None:
@@ -70,8 +66,6 @@ def check(
         run.exit_code = 7 if removed else 0
 
 
-@app.command()
-@options.expand
 def rm(
     wheel: WheelArgument,
     output: options.OutputOptions,
@@ -86,8 +80,6 @@ def rm(
         _tell_removed(run, fleetbuild.Fleet(state_dir=output.state_dir).store.remove(wheel))
 
 
-@app.command()
-@options.expand
 def gc(
     output: options.OutputOptions,
 ) -> None:
@@ -112,8 +104,6 @@ def _tell_removed(run: Session, paths: Sequence[Path]) -> None:
         run.out.say(*(f"Removed {path}" for path in removed))
 
 
-@app.command()
-@options.expand
 def fetch(
     *,
     config: options.Config = None,

@@ -78,7 +78,7 @@ def provenance(
 
 def revoke(
     *,
-    what: RevokedWheelArgument = None,
+    wheel: RevokedWheelArgument = None,
     reason: Reason = None,
     undo: Undo = False,
     list_: List = False,
@@ -95,7 +95,7 @@ def revoke(
 
         state = fleetbuild.Fleet(state_dir=output.state_dir).store.state
         if list_:
-            _refuse(what, reason, undo)
+            _refuse(wheel, reason, undo)
             entries = recall.revoked_wheels(state)
             if output.json:
                 run.out.document(report.revocations_document(entries))
@@ -104,7 +104,7 @@ def revoke(
             else:
                 run.out.say("Nothing is revoked.")
             return
-        if what is None:
+        if wheel is None:
             raise UsageError(
                 "No wheel is named.",
                 "Name one: fleetbuild revoke SHA256|NAME==VERSION --reason TEXT; or list them:"
@@ -113,7 +113,7 @@ def revoke(
         if undo:
             if reason is not None:
                 raise UsageError("--undo needs no --reason.", "Leave it out.")
-            entry = recall.take_back(what, state)
+            entry = recall.take_back(wheel, state)
             if output.json:
                 run.out.document(report.undone_document(entry))
             else:
@@ -124,15 +124,15 @@ def revoke(
             return
         if reason is None:
             raise UsageError("A revocation needs a reason.", "Say why: --reason TEXT")
-        revoked = recall.revoke(what, reason, state)
+        revoked = recall.revoke(wheel, reason, state)
         if output.json:
             run.out.document(report.revocations_document([revoked]))
         else:
             run.out.say(*report.revoked_lines(revoked))
 
 
-def _refuse(what: str | None, reason: str | None, undo: bool) -> None:
-    if what is not None or reason is not None or undo:
+def _refuse(wheel: str | None, reason: str | None, undo: bool) -> None:
+    if wheel is not None or reason is not None or undo:
         raise UsageError("--list goes with nothing else.", "Leave out the rest.")
 
 

@@ -30,7 +30,7 @@ from fleetbuild.models import (
 )
 from fleetbuild.models.plan import FactsSource, VersionChange
 from fleetbuild.models.problem import Problem
-from fleetbuild.models.revocation import NOTHING_REVOKED, Revocations
+from fleetbuild.models.revocation import NOTHING_REVOKED, TAKE_BACK, Revocations
 from fleetbuild.plan.decide.beyond_target import sm_problem
 from fleetbuild.plan.decide.groups import DraftGroup
 from fleetbuild.plan.decide.packages import Package
@@ -220,8 +220,8 @@ def _revoked_groups(
         if why:
             problems[group.name] = Problem(
                 why,
-                "Plan with another version (packages: in fleetbuild.yml, or --package), or take"
-                " the revocation back: fleetbuild revoke --undo.",
+                "Plan with another version (packages: in fleetbuild.yml, or --package), or"
+                f" {TAKE_BACK}",
             )
     return problems
 

@@ -36,6 +36,14 @@ def stocked(planned: Path, tmp_path: Path) -> Path:
     return planned
 
 
+def test_a_plan_whose_groups_are_all_blocked_is_made_again(run: Run, here: Path) -> None:
+    plan = with_digest(make_plan(groups=()))
+    fleetbuild.save_plan(plan, here / ".fleetbuild" / "plan.json")
+    result = run("emit", "nix")
+    assert result.exit_code == 4
+    assert "Every group is blocked.\nfix: Plan again: fleetbuild plan" in result.stderr
+
+
 def written(result: Result, planned: Path) -> list[str]:
     assert result.exit_code == 0, result.stderr
     folder = planned / "manifests"

@@ -32,8 +32,10 @@ def test_init_overwrites_nothing(run: Run, here: Path) -> None:
 
 
 def test_init_makes_its_folder(run: Run, here: Path) -> None:
-    assert run("init", "a/b").exit_code == 0
-    assert (here / "a" / "b" / "fleetbuild.yml").exists()
+    result = run("init", "a/my fleet")
+    assert result.exit_code == 0
+    assert "then run: fleetbuild plan 'a/my fleet/inventory.yml'\n" in result.stdout
+    assert (here / "a" / "my fleet" / "fleetbuild.yml").exists()
 
 
 def test_init_says_where_it_cannot_write(run: Run, here: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 
 import fleetbuild
 from fleetbuild.cli import app
+from fleetbuild.cli.foreign_options import Command
 from fleetbuild.cli.hints import Hints, commands
 from tests.factories.plans import make_plan
 
@@ -30,7 +31,7 @@ LOGINS = (
     " --ask-become-pass --vault-id dev@file --vault-id prod@prompt --context 'my cluster'"
     " --state-dir s"
 )
-MADE_WITH = {"requirement": ("r.txt",), "vault_password_file": ("a file",)}
+MADE_WITH = {"requirement": ("r.txt",), "captures": ("c",), "vault_password_file": ("a file",)}
 # Modules that begin a sentence with a command's name, or make one of any (test_cli_fleet.py).
 OF_ANY = {"__init__.py", "errors.py", "hints.py", "env.py", "foreign_options.py"}
 OF_CHECK = LOGINS.replace(" --context 'my cluster'", "")
@@ -110,6 +111,8 @@ def test_a_command_in_a_message_parses_with_the_options_of_the_run(text: str) ->
             "Next: fix it, then run again: fleetbuild apply",  # the saved plan has the rest
             f"Next: fix it, then run again: fleetbuild apply{LOGINS}",
         ),
+        ("Use it with: fleetbuild run -- COMMAND",
+         f"Use it with: fleetbuild run {CONFIG} --state-dir s -- COMMAND"),
         ("Next: fleetbuild apply 'my plan'", f"Next: fleetbuild apply 'my plan'{LOGINS}"),
         ("see fleetbuild store list, or (fleetbuild audit WHEEL)",
          "see fleetbuild store list --state-dir s, or (fleetbuild audit WHEEL --state-dir s)"),
@@ -123,6 +126,12 @@ def test_a_command_has_the_options_of_the_run_that_it_takes(text: str, completed
 def test_a_command_to_plan_again_names_the_packages_of_the_run() -> None:
     again = hints().completed("Plan again: fleetbuild plan INVENTORY").split("--")
     assert again[1:3] == ["requirement 'my list.txt' ", "limit 'gpu*' "]
+
+
+def test_every_command_completes_the_commands_of_its_messages() -> None:
+    below = [each for group in ("emit", "store") for each in ROOT.commands[group].commands.items()]
+    others = {name: each for name, each in ROOT.commands.items() if not hasattr(each, "commands")}
+    assert [name for name, each in (*below, *others.items()) if not isinstance(each, Command)] == []
 
 
 def test_an_argument_of_another_command_is_not_given() -> None:
@@ -159,7 +168,7 @@ def test_a_run_without_an_inventory_takes_the_last_plans(
     own = {"state_dir": tmp_path, "config": "c.yml"}
     again = Hints(ROOT, own).completed("fleetbuild plan INVENTORY")
     assert again == (
-        f"fleetbuild plan {made.inventory} --requirement r.txt --limit a --config c.yml"
+        f"fleetbuild plan {made.inventory} --requirement r.txt --facts c --limit a --config c.yml"
         f" --vault-password-file 'a file' --state-dir {tmp_path}"
     )
 
@@ -167,8 +176,9 @@ def test_a_run_without_an_inventory_takes_the_last_plans(
 @pytest.mark.parametrize(
     ("own", "recalled"),
     [
-        ({"limit": None}, " --requirement r.txt --config c.yml --vault-password-file 'a file'"),
-        ({"vault_password_file": ["b"]},
+        ({"limit": None},
+         " --requirement r.txt --facts c --config c.yml --vault-password-file 'a file'"),
+        ({"vault_password_file": ["b"], "timeout": None},  # it asks the nodes, and no captures
          " --requirement r.txt --config c.yml --vault-password-file b"),
         ({"package": None}, ""),  # a run that plans names its own
         ({"inventory": "another"}, ""),
