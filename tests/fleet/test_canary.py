@@ -21,13 +21,15 @@ from pathlib import Path
 
 import pytest
 
+from fleetbuild import Cluster, ClusterError, Fleet
+from fleetbuild.extensions.kubernetes.cluster_labels import label
 from tests.fleet.test_secrets_left import _PRYING
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.long, pytest.mark.network]
 
 MARK = f"c4nary-{os.getpid()}"
-SECRETS = {name: f"{MARK}-{name}" for name in ("vault", "become", "index", "ssh")}
+SECRETS = {name: f"{MARK}-{name}" for name in ("vault", "become", "index", "ssh", "token")}
 GOOD = ["n1", "n2", "n3", "n4", "n5"]
 KILLS = ("plan", "build", "audit", "install", "verify")  # at the first event of each stage
 # Its shell, its nvidia-smi, every Python program and its manifest lie.
@@ -225,3 +227,23 @@ def test_no_secret_is_left_and_five_nodes_are_served(lab: Lab, place: Path) -> N
         assert json.loads(manifest)["verified"]
     assert not Path("/tmp/PWNED").exists()
     assert not Path("/tmp/pwned").exists()
+
+
+def test_the_token_of_a_cluster_is_left_nowhere(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since = time.time() - 5
+    monkeypatch.chdir(place)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": SECRETS["token"]}}],
+    }))  # fmt: skip
+    fleet = Fleet(state_dir="state", cluster=Cluster(kubeconfig))
+    with pytest.raises(ClusterError) as caught:
+        label(fleet)
+    assert MARK not in f"{caught.value.message} {caught.value.fix}"
+    kubeconfig.unlink()
+    assert left(place, since) == []

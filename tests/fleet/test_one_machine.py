@@ -103,18 +103,30 @@ def writable_by_others(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("umask", UMASKS, ids=oct)
+@pytest.mark.parametrize("who", ["root", "user"])
 def test_a_run_on_this_machine_succeeds_with_any_umask(
-    user: tuple[str, Path], run: Run, umask: int
+    request: pytest.FixtureRequest, tmp_path: Path, who: str, umask: int
 ) -> None:
-    name, home = user
-    folder = home / f"umask{umask:o}"
-    folder.mkdir()
-    shutil.chown(folder, name, name)
+    if who == "root":
+        folder, program = tmp_path, [sys.executable, "-m", "fleetbuild"]
+
+        def run(*words: str, umask: int) -> str:
+            environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+            done = subprocess.run(words, check=False, cwd=folder, env=environment, umask=umask,
+                                  capture_output=True, text=True, timeout=600)  # fmt: skip
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+    else:
+        name, home = request.getfixturevalue("user")
+        run, program = request.getfixturevalue("run"), [f"{home}/venv/bin/fleetbuild"]
+        folder = home / f"umask{umask:o}"
+        folder.mkdir()
+        shutil.chown(folder, name, name)
     config = folder / "fleetbuild.yml"
     config.write_text(index_with(folder))
     own, given = ("--state-dir", str(folder / "state")), ("localhost,", "--config", str(config))
     for words in (("plan", *given), ("apply", "--yes"), ("status", *given), ("verify", *given)):
-        run(f"{home}/venv/bin/fleetbuild", *words, *own, umask=umask)
+        run(*program, *words, *own, umask=umask)
     assert writable_by_others(folder / "opt") == []
     (kept,) = (folder / "opt/.wheels").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o644

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,59 +13,25 @@ import pytest
 from tests.factories.role_modules import plugin
 
 
-@pytest.fixture(scope="session")
-def stamp_wheel() -> ModuleType:
-    return plugin("module_utils.builder.stamp_wheel")
+def _imported(module: str) -> Callable[..., ModuleType]:
+    return pytest.fixture(scope="session")(lambda: plugin(module))
 
 
-@pytest.fixture(scope="session")
-def wheel_inputs() -> ModuleType:
-    return plugin("module_utils.builder.wheel_inputs")
-
-
-@pytest.fixture(scope="session")
-def memory() -> ModuleType:
-    return plugin("module_utils.builder.memory")
-
-
-@pytest.fixture(scope="session")
-def source_tree() -> ModuleType:
-    return plugin("module_utils.builder.source_tree")
-
-
-@pytest.fixture(scope="session")
-def build_folder() -> ModuleType:
-    return plugin("module_utils.builder.build_folder")
-
-
-@pytest.fixture(scope="session")
-def build_compilers() -> ModuleType:
-    return plugin("module_utils.builder.compilers")
-
-
-@pytest.fixture(scope="session")
-def wheel_build() -> ModuleType:
-    return plugin("module_utils.builder.wheel_build")
-
-
-@pytest.fixture(scope="session")
-def build_steps() -> ModuleType:
-    return plugin("module_utils.builder.build_steps")
-
-
-@pytest.fixture(scope="session")
-def isolation() -> ModuleType:
-    return plugin("module_utils.builder.isolation")
-
-
-@pytest.fixture(scope="session")
-def toolchain() -> ModuleType:
-    return plugin("modules.toolchain")
-
-
-@pytest.fixture(scope="session")
-def release() -> ModuleType:
-    return plugin("modules.release")
+# Each is a fixture of this name.
+MODULES = {
+    "stamp_wheel": "module_utils.builder.stamp_wheel",
+    "wheel_inputs": "module_utils.builder.wheel_inputs",
+    "memory": "module_utils.builder.memory",
+    "source_tree": "module_utils.builder.source_tree",
+    "build_folder": "module_utils.builder.build_folder",
+    "build_compilers": "module_utils.builder.compilers",
+    "wheel_build": "module_utils.builder.wheel_build",
+    "build_steps": "module_utils.builder.build_steps",
+    "isolation": "module_utils.builder.isolation",
+    "toolchain": "modules.toolchain",
+    "release": "modules.release",
+}
+globals().update({name: _imported(module) for name, module in MODULES.items()})
 
 
 @pytest.fixture(autouse=True)

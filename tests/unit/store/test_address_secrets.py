@@ -33,7 +33,11 @@ def test_a_text_of_a_server_is_read_in_linear_time(text: str) -> None:
     [
         ("https://u:p@h/x", "https://h/x"),
         ("https://u:p/w@h/x and https://h:80/y", "https://h/x and https://h:80/y"),
+        ("https://u:p@ss@host/simple", "https://host/simple"),
+        ("https://token@host/x", "https://host/x"),
         ("https://h/a@b", "https://h/a@b"),
+        ("https://[::1]:80/a@b", "https://[::1]:80/a@b"),
+        ("git+https://host/repo@v1.0", "git+https://host/repo@v1.0"),
         ("git+ssh://git@h/x.git@v1", "git+ssh://h/x.git@v1"),
         ("mail a@b.c", "mail a@b.c"),
         ("https://u:a@b@h\thttps://v:w@i", "https://h\thttps://i"),

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from fleetbuild.errors import ConfigError
-from fleetbuild.store.address_secrets import hide, reveal, without_login
+from fleetbuild.store.address_secrets import hide, reveal
 from fleetbuild.store.index_config import index_settings
 from tests.factories.files import make_wheel
 
@@ -118,23 +118,6 @@ def test_a_missing_index_folder_is_an_error(tmp_path):
 def test_a_named_index_of_uv_may_hold_a_login(tmp_path):
     made = settings(tmp_path, UV_INDEX="internal=https://u@b.example.org/simple")
     assert made.credentials == {"b.example.org": "u:"}
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("https://u:p@host/simple", "https://host/simple"),
-        ("https://u:p@ss@host/simple", "https://host/simple"),
-        ("https://u:p/s@s@host/simple", "https://host/simple"),
-        ("https://token@host/x", "https://host/x"),
-        ("at https://u:p@h/x and https://h2/y@z", "at https://h/x and https://h2/y@z"),
-        ("https://host:8080/repo@v1", "https://host:8080/repo@v1"),
-        ("https://[::1]:80/a@b", "https://[::1]:80/a@b"),
-        ("git+https://host/repo@v1.0", "git+https://host/repo@v1.0"),
-    ],
-)
-def test_a_login_is_removed_whatever_its_password_contains(address: str, shown: str) -> None:
-    assert without_login(address) == shown
 
 
 @pytest.mark.parametrize(
