@@ -242,7 +242,9 @@ def _own_parameters(
     mounts; a follower has warned.
     """
     facts = progress.facts[name]
+    now = facts.release.get(run.plan.release)
     return {
+        "replaces": now.id if now else "",
         "login_uid": facts.needs_root.get(run.plan.release, 0),
         "python": str(run.plan.nodes[name].python),
         "manifest": manifest.model_dump(mode="json"),

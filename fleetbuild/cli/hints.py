@@ -124,12 +124,16 @@ class Hints:
         with suppress(fleetbuild.FleetbuildError):
             plan = fleetbuild.read_plan(Path(self._values["state_dir"]) / "plan.json")
             made: dict[str, Any] = {"config": plan.config, **plan.options}
+            limit = self._values.get("limit")
             if not (self._values.get("inventory") or self._values.get("what")):
                 from_cluster = plan.facts_source == "cluster"
                 inventory = None if from_cluster else plan.inventory
                 made |= {"inventory": inventory, "from_cluster": from_cluster, "limit": plan.limit}
+                limit = limit or plan.limit
             elif self._values.get("inventory") != plan.inventory:
                 return
+            if plan.limit and limit != plan.limit:  # a trial elsewhere names no packages for these
+                made = {name: made[name] for name in made if name not in _PLANNING[1:]}
             self.recall(made)
 
     def _given(self, target: Any, words: list[str]) -> Iterator[str]:

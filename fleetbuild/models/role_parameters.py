@@ -141,6 +141,10 @@ class InstallSpec(ChangedRelease):
         str,
         Parameter("The plan that the release comes from, for messages."),
     ] = ""
+    replaces: Annotated[
+        str,
+        Parameter("The release that served when the run looked; another one stays. Empty for any."),
+    ] = ""
     space: Annotated[
         int,
         Parameter(

@@ -87,6 +87,11 @@ class IndexSettings:
         return " or ".join(once) or "no index"
 
     @property
+    def asked(self) -> str:
+        """Return which of these places answers for a package, for messages."""
+        return f"the first of {self.places} that has it" if " or " in self.places else self.places
+
+    @property
     def key(self) -> str:
         """Return the indexes as text, without credentials."""
         headings = {**self.environment, **self.package_index}

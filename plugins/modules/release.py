@@ -84,6 +84,11 @@ options:
         description: The plan that the release comes from, for messages.
         type: str
         default: ''
+      replaces:
+        description: The release that served when the run looked; another one stays. Empty
+          for any.
+        type: str
+        default: ''
       space:
         description: 'Bytes that the release needs while it is made: copied wheels, their
           unpacked files and the environment. Wheels that the node links instead are left
@@ -334,7 +339,7 @@ from ..module_utils.release_receiving import (
     missing,
     wanted_files,
 )
-from ..module_utils.release_root import Problem, Root
+from ..module_utils.release_root import ASIDE, Problem, Root
 from ..module_utils.release_signature import Signatures
 from ..module_utils.release_switching import activate, go_back, take_off
 from ..module_utils.release_verifying import verify_made
@@ -433,6 +438,11 @@ def begin(root, params, check):
     if check:
         return {**found, "changed": False, "counter": 0, "took_over": ""}
     with locked(root):
+        serves = root.serving().replace(ASIDE, "")
+        if params["replaces"] and serves not in (params["replaces"], params["release_id"]):
+            raise Problem(
+                "Another run has changed these releases since this run looked.", ["plan-and-see"]
+            )
         if not found["complete"]:
             refuse_small_disk(root, params, found["missing"])
         # Of what an earlier run copied, only these files stay on the node.
@@ -518,6 +528,7 @@ SPEC = {
     "release": {"type": "str", "default": "default"},
     "controller": {"type": "str", "default": ""},
     "plan": {"type": "str", "default": ""},
+    "replaces": {"type": "str", "default": ""},
     "space": {"type": "int", "default": 0},
     "lease": {"type": "int", "default": 1800},
     "login_uid": {"type": "int", "default": 0},

@@ -27,6 +27,7 @@ ALONE = {
     "controller": "",
     "counter": 0,
     "plan": "",
+    "replaces": "",
     "space": 0,
     "lease": 1800,
     "revoked": [],

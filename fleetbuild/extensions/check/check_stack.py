@@ -197,7 +197,7 @@ def _without_wheel(
 
 def _why_without(name: str, settings: IndexSettings) -> str:
     return (
-        f"it has no wheel in the first place that has it, of {settings.places}: whoever installs it"
+        f"it has no wheel in {settings.asked}: whoever installs it"
         " builds it, for the CPU of that machine. If another index has a wheel, name it in"
         f" fleetbuild.yml: package_index: {{{name}: ADDRESS}}"
     )

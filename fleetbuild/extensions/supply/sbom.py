@@ -133,7 +133,8 @@ def _source(wheel: PlannedWheel) -> dict[str, Any]:
     if file is None:
         return {}
     hashes = [{"alg": "SHA-256", "content": file.sha256}] if file.sha256 else []
-    url = file.url if "://" in file.url else f"file:{quote(file.file)}"
+    remote = "://" in file.url and not file.url.startswith("file:")
+    url = file.url if remote else f"file:{quote(file.file)}"  # the same from any folder
     return {"externalReferences": [{"type": "source-distribution", "url": url, "hashes": hashes}]}
 
 

@@ -136,7 +136,7 @@ def older_versions(
 
 def _no_wheel(request: LockRequest, answer: Resolution, settings: IndexSettings) -> str:
     known = answer.problem if answer.offline else None
-    return known or f"No wheel is published for {machine_of(request)} in {settings.places}."
+    return known or f"No wheel is published for {machine_of(request)} in {settings.asked}."
 
 
 def _is_variant(wheels: Sequence[LockedFile]) -> bool:

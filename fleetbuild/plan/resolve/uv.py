@@ -397,7 +397,7 @@ def _refused(
     _refuse_unknown(named, said, settings, request.python_version)
     if request.sources and re.search(r"has no (usable )?source distribution", said):
         return Resolution(
-            problem=f"No sdist was found in {settings.places}.",
+            problem=f"No sdist was found in {settings.asked}.",
             fix="Name a source tree for each: --package 'NAME @ ./path'. If another index has the "
             "sdist: package_index: {NAME: ADDRESS} in fleetbuild.yml.",
         )

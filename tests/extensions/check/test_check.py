@@ -296,12 +296,12 @@ def test_the_place_that_has_no_wheel_for_a_machine_is_named(index, monkeypatch):
     make_wheel(index, "other", "1.0", TAG)
     make_sdist(index, "bare")
     (row,) = check(["bare"], kinds=["Haswell"]).rows
-    assert f"no wheel in the first place that has it, of {index}" in row.where
+    assert f"no wheel in {index}: whoever" in row.where
     assert "package_index: {bare: ADDRESS}" in row.where
     monkeypatch.delenv("UV_NO_INDEX")
     monkeypatch.setenv("UV_DEFAULT_INDEX", index.as_uri())
     (row,) = check(["other==1.0"], kinds=["graviton3"]).rows
-    assert f"no wheel in the first place that has it, of {index} or file://" in row.where
+    assert f"no wheel in the first of {index} or file://" in row.where
 
 
 def test_the_runs_that_come_with_fleetbuild_are_of_cpus_that_can_be_named():

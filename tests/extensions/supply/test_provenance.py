@@ -125,8 +125,10 @@ def test_the_wheel_holds_its_bill_of_materials_and_passes_the_audit(
 
 
 def test_the_same_build_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        add_sbom(built, tmp_path / name, planned())
+    for name in ("a", "b"):  # of a source tree in two controllers' folders
+        source = locked("hnswlib", "0.8.0", "5")
+        source = source.model_copy(update={"url": f"file:///{name}/{source.file}"})
+        add_sbom(built, tmp_path / name, planned(source=source))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 

@@ -176,10 +176,11 @@ def test_a_run_without_an_inventory_takes_the_last_plans(
 @pytest.mark.parametrize(
     ("own", "recalled"),
     [
-        ({"limit": None},
-         " --requirement r.txt --facts c --config c.yml --vault-password-file 'a file'"),
-        ({"vault_password_file": ["b"], "timeout": None},  # it asks the nodes, and no captures
-         " --requirement r.txt --config c.yml --vault-password-file b"),
+        ({"limit": "a"},
+         " --requirement r.txt --facts c --limit a --config c.yml --vault-password-file 'a file'"),
+        ({"limit": "a", "vault_password_file": ["b"], "timeout": None},  # it asks the nodes
+         " --requirement r.txt --limit a --config c.yml --vault-password-file b"),
+        ({"limit": None}, " --config c.yml --vault-password-file 'a file'"),  # a was a trial
         ({"package": None}, ""),  # a run that plans names its own
         ({"inventory": "another"}, ""),
     ],

@@ -60,7 +60,10 @@ def test_another_controller_is_refused_by_name_until_the_switch(
     assert root.serving() == ""
     release.activate(root, params(HERS, began["counter"], "a"), False)
     assert root.serving() == "a"
-    assert begin(HIS, "b") == {"changed": True, "counter": began["counter"] + 1, "took_over": ""}
+    with pytest.raises(release.Problem, match="changed these releases since this run looked"):
+        begin(HIS, "b", replaces="c")
+    now = begin(HIS, "b", replaces="a")
+    assert now == {"changed": True, "counter": began["counter"] + 1, "took_over": ""}
 
 
 def test_a_run_whose_lease_was_taken_over_cannot_switch(
