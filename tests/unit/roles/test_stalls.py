@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,11 +58,17 @@ time.sleep(600)
 """
 
 
+# Ansible's last way forgets an ssh that is killed while it writes to it (_send_initial_data).
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What stands still ends after a second."""
     monkeypatch.setattr(stalls, "_PATIENCE", 1.0)
     monkeypatch.setattr(stalls, "_INTERVAL", 0.1)
+    yield
+    gc.collect()  # here, and not in a later test
 
 
 @pytest.fixture
@@ -89,8 +95,6 @@ def send(tmp_path: Path) -> Callable[..., Any]:
     return sent
 
 
-# Ansible's last way forgets an ssh that is killed while it writes to it (_send_initial_data).
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("method", ["sftp", "smart"])
 @pytest.mark.parametrize("answers", [0, 8])
 def test_a_transfer_that_stands_still_is_ended_at_once(
@@ -98,7 +102,6 @@ def test_a_transfer_that_stands_still_is_ended_at_once(
 ) -> None:
     with pytest.raises(stalls.Stalled, match=r"^n1 accepted sftp, and then nothing moved for 1 s"):
         send(answers, method=method)
-    gc.collect()  # here, so that no later test fails for it
     assert left_behind(tmp_path / "ssh", 1) == []
 
 
